@@ -1,0 +1,1 @@
+"""Decides; never touches a socket, a clock, a model or a thread. Standard library and numpy only."""

@@ -1,0 +1,106 @@
+"""What the core asks the shell to compute, and what comes back.
+
+The core never computes: it hands out jobs (`SessionProtocol.jobs_to_run`) and is told their results. Every
+job carries the session, the epoch (how many STARTs the session has seen) and the channel, so that a result
+that comes back late can be recognised and dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from realtime_server.core.segments import Word
+
+Samples = NDArray[np.float32]  # mono, 16 kHz, in -1..1
+Probabilities = NDArray[np.float32]  # probability of speech per 10 ms
+
+DecodeKind = Literal["final", "eager", "partial"]
+Finish = Literal["stop", "length", "gated"]
+Task = Literal["transcribe", "translate"]
+
+
+class Priority(IntEnum):
+    """Order in which a busy engine serves jobs: lower first."""
+
+    FINAL = 0
+    EAGER = 1
+    FIRST_PARTIAL = 2
+    REFRESH = 3
+    FILE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingOptions:
+    """How a recognizer should decode. What it lacks is in its Capabilities, checked before a job is made."""
+
+    language: str | None = None  # ISO 639-1 code; None: the engine detects it
+    hotwords: tuple[str, ...] = ()  # words that are likely in the audio
+    itn: bool = True  # inverse text normalisation: numerals and punctuation as written
+    task: Task = "transcribe"
+    words: bool = False  # word times
+    logprobs: bool = False  # per-token log-probabilities
+    max_new_tokens: int | None = None  # None: the engine's own cap for the audio's length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreJob:
+    """Score the next samples of a channel: probabilities of speech, one per 10 ms.
+
+    samples: any number of whole 60 ms frames, float32, 16 kHz; with `last` the rest, which may be short or empty.
+    first: forget earlier state of this (session, epoch, channel).  last: flush the look-ahead, then forget.
+    """
+
+    id: int
+    session: str
+    epoch: int
+    channel: int
+    samples: Samples
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodeJob:
+    """Recognise samples [start, end) of a channel.
+
+    audio: float32, 16 kHz, exactly end - start samples.  prefix_text: text known to be right for the beginning,
+    "" unless the engine's Capabilities declare `prefix`.
+    """
+
+    id: int
+    session: str
+    epoch: int
+    channel: int
+    kind: DecodeKind
+    priority: Priority
+    segment: int
+    start: int
+    end: int
+    audio: Samples
+    prefix_text: str
+    options: DecodingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A recognizer's answer.
+
+    text: the whole text, prefix included.  words: times relative to the job's audio, None if not asked for or
+    not to be had.  finish: "stop" normally, "length" if the token cap was hit, "gated" if the engine judged the
+    audio to hold no speech (text is then empty).  took_ms: from submission to answer, stamped by the shell.
+    """
+
+    text: str
+    words: tuple[Word, ...] | None = None
+    token_logprobs: tuple[float, ...] | None = None
+    language: str | None = None
+    finish: Finish = "stop"
+    took_ms: float = 0.0
+
+
+Job = ScoreJob | DecodeJob

@@ -1,0 +1,1 @@
+"""Compute behind small interfaces: recognizers, voice activity scorers; base.py says which."""

@@ -1,0 +1,66 @@
+"""The interfaces behind which all computing happens.
+
+Recognizers are `Engine`s, voice activity networks are `Scorer`s. The live server, the file services and the
+benchmarks know only these. A fake of each ships in fake.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from realtime_server.core.jobs import DecodeJob, Decoded, Probabilities, ScoreJob
+
+HotwordSupport = Literal["none", "soft", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a recognizer can do. A request for anything else is answered, never ignored."""
+
+    languages: frozenset[str] | None  # ISO 639-1 codes it can be told; None: it takes no language
+    hotwords: HotwordSupport  # soft: a hint the model may ignore
+    words: bool  # word times
+    logprobs: bool  # per-token log-probabilities
+    prefix: bool  # can continue a given text
+    translate: bool  # can translate to English
+    longest_s: float  # longest audio of one job, seconds
+    partial_window_s: float  # longest audio for which frequent partials are affordable, seconds
+    concurrency: int  # jobs it works on at the same time
+
+
+class Engine(Protocol):
+    """A recognizer shared by all sessions."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; constant over its life."""
+
+    async def warmup(self) -> None:
+        """Make the first real job as fast as later ones; raise EngineError if the engine cannot work."""
+
+    async def transcribe(self, job: DecodeJob, on_text: Callable[[str], None] | None = None) -> Decoded:
+        """Recognise one job; `on_text` may be called with growing text meanwhile.
+
+        Cancelling the call aborts the work. Raises EngineError when the job cannot be done.
+        """
+
+    async def aclose(self) -> None:
+        """Free everything; jobs still running end with EngineError."""
+
+
+class Scorer(Protocol):
+    """A voice activity network; keeps one streaming state per (session, epoch, channel)."""
+
+    async def score(self, job: ScoreJob) -> Probabilities:
+        """Probabilities of speech, float32 (n,), one per 10 ms, continuing this stream's earlier answers.
+
+        Over a whole stream of N samples, flush included, at most N / 160 probabilities come back, in order.
+        """
+
+    def forget(self, session: str) -> None:
+        """Drop every state of a session that ended without a `last` job. Unknown sessions are fine."""
+
+    async def aclose(self) -> None:
+        """Free everything."""

@@ -1,0 +1,1 @@
+"""The live service: sessions, the hub that owns them, and the WebSocket server."""

@@ -1,0 +1,18 @@
+"""Shared fixtures: where recordings come from, and small audio builders."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the shared recordings (MANIFEST.tsv); tests that need it skip where it is missing."""
+    if not (SHARED / "MANIFEST.tsv").is_file():
+        pytest.skip("the shared recordings are not on this machine (set REALTIME_SERVER_TEST_DATA)")
+    return SHARED
