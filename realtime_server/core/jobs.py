@@ -22,6 +22,7 @@ Probabilities = NDArray[np.float32]  # probability of speech per 10 ms
 DecodeKind = Literal["final", "eager", "partial"]
 Finish = Literal["stop", "length", "gated"]
 Task = Literal["transcribe", "translate"]
+HotwordSupport = Literal["none", "soft", "full"]
 
 
 class Priority(IntEnum):
@@ -32,6 +33,21 @@ class Priority(IntEnum):
     FIRST_PARTIAL = 2
     REFRESH = 3
     FILE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a recognizer can do. A request for anything else is answered, never ignored."""
+
+    languages: frozenset[str] | None  # ISO 639-1 codes it can be told; None: it takes no language
+    hotwords: HotwordSupport  # soft: a hint the model may ignore
+    words: bool  # word times
+    logprobs: bool  # per-token log-probabilities
+    prefix: bool  # can continue a given text
+    translate: bool  # can translate to English
+    longest_s: float  # longest audio of one job, seconds
+    partial_window_s: float  # longest audio for which frequent partials are affordable, seconds
+    concurrency: int  # jobs it works on at the same time
 
 
 @dataclass(frozen=True, slots=True)

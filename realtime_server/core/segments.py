@@ -40,6 +40,16 @@ class Segment:
         if not 0 <= self.start < self.end:
             raise ValueError(f"segment [{self.start}, {self.end}) is empty or negative")
 
+    @property
+    def start_ms(self) -> int:
+        """Start in milliseconds."""
+        return to_ms(self.start)
+
+    @property
+    def end_ms(self) -> int:
+        """End in milliseconds."""
+        return to_ms(self.end)
+
 
 @dataclass(frozen=True, slots=True)
 class Word:

@@ -7,27 +7,11 @@ benchmarks know only these. A fake of each ships in fake.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
-from realtime_server.core.jobs import DecodeJob, Decoded, Probabilities, ScoreJob
+from realtime_server.core.jobs import Capabilities, DecodeJob, Decoded, Probabilities, ScoreJob
 
-HotwordSupport = Literal["none", "soft", "full"]
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a recognizer can do. A request for anything else is answered, never ignored."""
-
-    languages: frozenset[str] | None  # ISO 639-1 codes it can be told; None: it takes no language
-    hotwords: HotwordSupport  # soft: a hint the model may ignore
-    words: bool  # word times
-    logprobs: bool  # per-token log-probabilities
-    prefix: bool  # can continue a given text
-    translate: bool  # can translate to English
-    longest_s: float  # longest audio of one job, seconds
-    partial_window_s: float  # longest audio for which frequent partials are affordable, seconds
-    concurrency: int  # jobs it works on at the same time
+__all__ = ["Capabilities", "Engine", "Scorer"]
 
 
 class Engine(Protocol):

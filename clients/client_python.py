@@ -1,0 +1,485 @@
+#!/usr/bin/env python3
+"""Stream a microphone or an audio file to a live recognition server and show the text as it comes.
+
+    client_python.py --mic
+    client_python.py --file interview.mp3 --language English --hotwords "Manette,Saint Antoine"
+
+What goes over the socket (the client's text frames are commands, the server's are JSON):
+
+    client                         server
+    START                          {"event": "started"}
+    LANGUAGE:English (optional)    {"event": "language_set", "language": "English"}
+    HOTWORDS:a,b     (optional)    {"event": "hotwords_set", "hotwords": ["a", "b"]}
+    binary frames: 16-bit          {"sentences": [{"text": "...", "start": 300, "end": 1200}],
+    little-endian samples,          "partial": "...", "duration_ms": 3400, "is_final": false},
+    16 kHz, mono                    whenever something changed
+    STOP                           the same with "is_final": true, then {"event": "stopped"}
+
+"sentences" is the whole list so far, and what is in it stays; "partial" is being said now and may change.
+The transcript goes to standard output, all else to standard error. Ctrl-C ends the audio and waits for the
+final text. Exit status: 0 the final text arrived, 1 it did not, 2 wrong arguments or unusable audio.
+Needs numpy and websockets>=15; soundfile and soxr unless a file is 16-bit 16 kHz WAV; for --mic sounddevice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import unicodedata
+import wave
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+SAMPLE_RATE = 16_000  # of the wire
+FRAME_BYTES = 2 * SAMPLE_RATE // 10  # 100 ms a message
+MIC_QUEUE_BLOCKS = 600  # a minute of microphone audio is held while the network is stuck
+FILE_LEAD_MS = 60_000  # a file is sent at most this far ahead of the results,
+HOLD_S = 1.0  # then a frame a second: a server takes seconds without audio for the end of a sentence
+
+CLOSE_CODES = {
+    1000: "the server closed the connection",
+    1003: "the server does not take this kind of message",
+    1006: "the connection was lost",
+    1008: "the server ended the session: it is not allowed, or it reached a limit",
+    1009: "the server found a message too big",
+    1011: "the server failed",
+    1012: "the server is shutting down",
+    1013: "the server is overloaded",
+}
+REFUSALS = {401: "it wants a key", 403: "not allowed", 429: "too many sessions", 503: "full, try later"}
+
+Samples = npt.NDArray[np.float32]
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+Note = Callable[[str], None]  # shows the user a line
+OnBlock = Callable[[Any, int, Any, Any], None]  # (16-bit samples in a buffer, count, time, status)
+OpenStream = Callable[[OnBlock, Callable[[], None]], AbstractContextManager[object]]  # (on block, on end)
+
+
+class ClientError(Exception):
+    """One sentence for the user."""
+
+    exit_code = 1
+
+
+class InputError(ClientError):
+    """An argument, a file or a microphone cannot be used."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    server: str = "ws://localhost:10095"
+    file: Path | None = None  # None: the microphone
+    language: str | None = None  # None: the server's default
+    hotwords: str | None = None  # separated by commas
+    pace: float = 1.0  # of a file, in times the speed of speech; 0: as fast as the server takes it
+    json: bool = False  # print the server's messages, not a transcript
+    device: int | None = None  # number of the microphone
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Text that the server has locked, and its start and end from START."""
+
+    times_ms: tuple[int, int]
+    text: str
+    speaker: int | None
+
+    def __str__(self) -> str:
+        start, end = (f"{ms // 60_000}:{ms // 1000 % 60:02}.{ms // 100 % 10}" for ms in self.times_ms)
+        speaker = "" if self.speaker is None else f"speaker {self.speaker}: "
+        return f"[{start}-{end}] {speaker}{printable(self.text)}"
+
+
+class FileAudio:
+    """A file in frames of 100 ms, each handed over when its last sample would have been spoken."""
+
+    def __init__(
+        self, path: Path, pace: float, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._frames, self._pace, self._clock, self._sleep = open_audio(path), pace, clock, sleep
+        self._stopped = False
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        start, samples = self._clock(), 0
+        while (frame := await asyncio.to_thread(next, self._frames, b"")) and not self._stopped:
+            samples += len(frame) // 2
+            late = samples / SAMPLE_RATE / self._pace if self._pace else 0.0  # by the count: no drift
+            while (wait := start + late - self._clock()) > 0 and not self._stopped:
+                await self._sleep(min(wait, 0.1))
+            yield frame
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+class MicAudio:
+    """The microphone; its driver calls back on a thread of its own, which has to wake the event loop."""
+
+    def __init__(self, open_stream: OpenStream, note: Note) -> None:
+        self._loop, self._note, self._dropped = asyncio.get_running_loop(), note, 0
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()  # b"" ends it
+        self._stream = open_stream(self._on_block, self.stop)
+
+    def _on_block(self, samples: Any, count: int, moment: Any, status: Any) -> None:
+        self._wake(self._take, bytes(samples), bool(status))
+
+    def _wake(self, call: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody listens
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _take(self, block: bytes, overflow: bool) -> None:
+        full = self._queue.qsize() >= MIC_QUEUE_BLOCKS
+        if (full or overflow) and not self._dropped:
+            self._note("the network or this computer does not keep up: microphone audio is being dropped")
+        self._dropped += full or overflow
+        if not full:
+            self._queue.put_nowait(block)
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        with self._stream:
+            self._note("listening; Ctrl-C ends the recording")
+            while block := await self._queue.get():
+                yield block
+        if self._dropped:
+            self._note(f"dropped {self._dropped} blocks of microphone audio, 0.1 s each")
+
+    def stop(self) -> None:
+        """End the frames, after the block that the driver is filling."""
+        self._wake(self._loop.call_later, 0.1, self._queue.put_nowait, b"")
+
+
+def open_microphone(device: int | None, note: Note) -> MicAudio:
+    driver = need("sounddevice")
+    form = {"samplerate": SAMPLE_RATE, "blocksize": FRAME_BYTES // 2, "channels": 1, "dtype": "int16"}
+    stream = partial(driver.RawInputStream, device=device, **form)
+    try:
+        return MicAudio(lambda take, end: stream(callback=take, finished_callback=end), note)
+    except (driver.PortAudioError, ValueError) as error:
+        raise InputError(f"cannot open the microphone ({error}); see --list-devices") from None
+
+
+def open_audio(path: Path) -> Iterator[bytes]:
+    """Return the file's frames, the first one read already so that a useless file is refused at once."""
+    try:
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    frames = cut_frames(decode(path))
+    if empty or not (first := next(frames, b"")):
+        raise InputError(f"{path} {'is empty' if empty else 'holds no audio'}")
+    return chain([first], frames)
+
+
+def decode(path: Path) -> Iterator[Samples]:
+    """Yield the audio in blocks of about a second, mono, 16 kHz; the file is never held whole."""
+    with suppress(wave.Error, EOFError), wave.open(str(path), "rb") as plain:
+        if plain.getsampwidth() == 2 and plain.getframerate() == SAMPLE_RATE:
+            size = 2 * plain.getnchannels()
+            while len(data := plain.readframes(SAMPLE_RATE)) >= size:
+                pcm = np.frombuffer(data[: len(data) // size * size], "<i2").reshape(-1, size // 2)
+                yield pcm.mean(axis=1, dtype=np.float32) / 32768
+            return
+    soundfile = need("soundfile")
+    try:
+        with soundfile.SoundFile(path) as file:
+            rate = file.samplerate
+            soxr = None if rate == SAMPLE_RATE else need("soxr").ResampleStream(rate, SAMPLE_RATE, 1)
+            while len(block := file.read(rate, dtype="float32", always_2d=True)):
+                yield soxr.resample_chunk(block.mean(axis=1)) if soxr else block.mean(axis=1)
+            if soxr:
+                yield soxr.resample_chunk(np.zeros(0, np.float32), last=True)
+    except soundfile.SoundFileError as error:
+        raise InputError(f"cannot read {path} as audio ({error}); ffmpeg can turn it into WAV") from None
+
+
+def cut_frames(blocks: Iterable[Samples]) -> Iterator[bytes]:
+    """Yield frames of 16-bit samples; all but the last are full."""
+    pending = b""
+    for block in blocks:
+        pending += np.clip(np.rint(np.nan_to_num(block) * 32768), -32768, 32767).astype("<i2").tobytes()
+        while len(pending) >= FRAME_BYTES:
+            yield pending[:FRAME_BYTES]
+            pending = pending[FRAME_BYTES:]
+    if pending:
+        yield pending
+
+
+def need(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"{module} is missing: pip install {module}") from None
+    except OSError as error:  # sounddevice without its library
+        raise InputError(f"{module}: {error} (Debian and Ubuntu: apt install libportaudio2)") from None
+
+
+def printable(text: object) -> str:
+    """Drop what could steer a terminal (control, formatting, half surrogates), but not what joins letters."""
+    kept = (
+        c for c in str(text) if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs")
+    )
+    return "".join(kept).replace("\n", " ").replace("\t", " ")
+
+
+def end_that_fits(text: str, columns: int) -> str:
+    """Cut to terminal columns: a Chinese, Japanese or Korean character takes two, a combining mark none."""
+    start = len(text)
+    while start and columns >= 0:
+        start -= 1
+        if unicodedata.category(text[start]) not in ("Mn", "Me", "Cf"):
+            columns -= 1 + (unicodedata.east_asian_width(text[start]) in "WF")
+    return text[start + (columns < 0) :]
+
+
+class Display:
+    """Locked sentences, each once, and below them on one line what is being said now."""
+
+    def __init__(self, out: TextIO, err: TextIO, as_json: bool = False) -> None:
+        self._out, self._err, self._json = out, err, as_json
+        self._live = out.isatty() and not as_json
+        self._locked: list[Sentence] = []
+        self._partial = ""
+
+    def message(self, message: dict[str, Any]) -> None:
+        if self._json:
+            self._write(printable(json.dumps(message, ensure_ascii=False)) + "\n")
+        elif message.get("event") == "error":
+            self.note(f"the server says: {printable(message.get('error'))}")
+
+    def result(self, sentences: list[Sentence], partial: str, final: bool) -> None:
+        """Print what is new; the list grows, or starts again if the server lists one utterance at a time."""
+        known = len(self._locked)
+        if [s.times_ms for s in sentences[:known][-1:]] != [s.times_ms for s in self._locked[-1:]]:
+            known = 0
+        pairs = zip(self._locked, sentences[:known], strict=False)
+        revised = [str(new) for old, new in pairs if new.speaker != old.speaker]
+        self._locked = sentences
+        self._draw(sentences[known:], printable(partial))
+        if final and revised:
+            self.note("now that all was heard, some speakers are different:\n" + "\n".join(revised))
+
+    def note(self, text: str) -> None:
+        live = self._live and self._partial
+        self._write("\r\x1b[K" * bool(live))
+        self._err.write(f"{text}\n")
+        self._err.flush()
+        self._write(self._line() * bool(live))
+
+    def finish(self) -> None:
+        """Keep the last partial of a session that has no final text, and say what it is."""
+        self._draw([f"[unconfirmed] {self._partial}"] if self._partial else [], "")
+
+    def _draw(self, lines: Iterable[object], partial: str) -> None:
+        changed, self._partial = partial != self._partial, partial
+        text = "".join(f"{line}\n" for line in lines)
+        if self._live and (text or changed):
+            self._write("\r" + "\x1b[K" * bool(text) + text + self._line())
+        elif not self._live and not self._json:
+            self._write(text + (f"... {partial}\n" if partial and changed else ""))
+
+    def _line(self) -> str:
+        columns = shutil.get_terminal_size().columns - 1
+        return end_that_fits(self._partial, columns) + "\x1b[K"  # erased after the text: no flicker
+
+    def _write(self, text: str) -> None:
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except BrokenPipeError:  # the reader of a pipe has gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
+            raise SystemExit(1) from None
+
+
+class Client:
+    """One session: commands, then audio out and results in at the same time, then STOP and the final text."""
+
+    def __init__(self, options: Options, audio: FileAudio | MicAudio, display: Display) -> None:
+        self._options, self._audio, self._display = options, audio, display
+        self._sentences: list[Sentence] = []
+        self._failure: ClientError | None = None
+        self._stopping = self._stop_sent = self._final = False
+        self._sent_ms, self._heard_ms, self._progress = 0.0, 0.0, asyncio.Event()
+
+    async def run(self) -> list[Sentence]:
+        """Return the final sentences; raises ClientError without a final text for all of the audio."""
+        self._task = asyncio.current_task()
+        try:
+            async with await open_socket(self._options.server) as self._socket:
+                await self._start()
+                async with asyncio.TaskGroup() as tasks:
+                    sender = tasks.create_task(self._send_audio())
+                    tasks.create_task(self._receive_results(sender))
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            self._failure = ClientError("stopped before the final text: what is shown may be incomplete")
+        finally:
+            self._display.finish()
+        if self._failure:
+            raise self._failure
+        return self._sentences
+
+    def stop(self) -> None:
+        """End the audio; the final text follows."""
+        if not self._stopping:
+            self._stopping = True
+            self._audio.stop()
+            self._display.note("waiting for the final text; Ctrl-C quits without it")
+
+    def interrupt(self) -> None:
+        """Do what Ctrl-C does: stop, and the second time quit."""
+        if self._stopping and self._task:
+            self._task.cancel()
+        self.stop()
+
+    async def _start(self) -> None:
+        """Set the session up; the answer to a command is the next message."""
+        commands = {"START": "started"}
+        if self._options.language is not None:
+            commands[f"LANGUAGE:{self._options.language}"] = "language_set"
+        if self._options.hotwords is not None:
+            commands[f"HOTWORDS:{self._options.hotwords}"] = "hotwords_set"
+        for command, acknowledgement in commands.items():
+            await self._socket.send(command)
+            if await self._receive() != acknowledgement:
+                raise InputError(f"the server does not accept {command[:80]}")
+
+    async def _send_audio(self) -> None:
+        with suppress(ConnectionClosed):  # the receiver reports it
+            try:
+                async with aclosing(self._audio.frames()) as frames:
+                    async for frame in frames:
+                        await self._socket.send(frame)
+                        self._sent_ms += len(frame) * 1000 / 2 / SAMPLE_RATE
+                        await self._stay_close()
+            except ClientError as damaged:  # what could be read is still worth its text
+                self._failure = damaged
+            self._stop_sent = True
+            await self._socket.send("STOP")
+
+    async def _stay_close(self) -> None:
+        """Hold a file that is read faster than it is recognized; a microphone cannot wait."""
+        self._progress.clear()
+        if self._options.file and self._sent_ms - self._heard_ms > FILE_LEAD_MS and not self._stopping:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._progress.wait(), HOLD_S)
+
+    async def _receive_results(self, sender: asyncio.Task[None]) -> None:
+        """Receive until the server has nothing more to say, however long the final text takes."""
+        try:
+            while await self._receive() != "stopped":
+                pass
+        except ClientError as lost:
+            self._failure = self._failure if self._final else lost
+        finally:
+            sender.cancel()
+
+    async def _receive(self) -> object:
+        """Show the next message and return its event; raises ClientError when there is none."""
+        try:
+            message = json.loads(await self._socket.recv())
+            self._display.message(message)
+            if "sentences" in message:
+                self._take_result(message)
+            return message.get("event")
+        except ConnectionClosed as closed:
+            code, reason = (closed.rcvd.code, printable(closed.rcvd.reason)) if closed.rcvd else (1006, "")
+            words = CLOSE_CODES.get(code, f"the connection was closed with code {code}")
+            raise ClientError(f"{words} ({reason})" if reason else words) from None
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ClientError(f"the server speaks another protocol ({error!r})") from None
+
+    def _take_result(self, message: dict[str, Any]) -> None:
+        found = message["sentences"]
+        self._sentences = [Sentence((s["start"], s["end"]), s["text"], s.get("spk")) for s in found]
+        self._heard_ms = message.get("duration_ms", self._sent_ms)
+        self._final = self._stop_sent and message["is_final"]  # one before STOP is of an early end
+        self._display.result(self._sentences, message["partial"], self._final)
+        self._progress.set()
+
+
+async def open_socket(server: str) -> ClientConnection:
+    settings: dict[str, Any] = {"max_size": None, "compression": None}  # a message holds the whole list
+    settings |= {"ping_timeout": 120, "close_timeout": 2}  # pings wait behind audio
+    if urlsplit(server).hostname in ("localhost", "127.0.0.1", "::1"):
+        settings["proxy"] = None
+    try:
+        return await connect(server, **settings)
+    except InvalidStatus as refused:
+        status = refused.response.status_code
+        raise ClientError(f"{server} refuses: {REFUSALS.get(status, f'HTTP status {status}')}") from None
+    except OSError as error:
+        reason = "connection refused" if "Connect call failed" in str(error) else str(error) or "no answer"
+        raise ClientError(f"no server at {server} ({reason}); `realtime-server serve` starts one") from None
+    except (WebSocketException, ValueError) as error:
+        raise ClientError(f"{server} is not a live recognition server: {error}") from None
+
+
+async def transcribe(options: Options, display: Display) -> list[Sentence]:
+    """Run one session; Ctrl-C and SIGTERM end its audio. Raises ClientError."""
+    file = options.file
+    audio = FileAudio(file, options.pace) if file else open_microphone(options.device, display.note)
+    client, loop = Client(options, audio, display), asyncio.get_running_loop()
+    actions = {signal.SIGINT: client.interrupt, signal.SIGTERM: client.stop}
+    for number in actions:
+        signal.signal(number, lambda number, _: loop.call_soon_threadsafe(actions[signal.Signals(number)]))
+    try:
+        return await client.run()
+    finally:
+        for number in actions:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Stream a microphone or a file to a live speech server.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--mic", action="store_true", help="send the microphone")
+    source.add_argument("--file", type=Path, help="send a wav, flac, ogg, mp3, ... file of any rate")
+    source.add_argument("--list-devices", action="store_true", help="list the microphones")
+    parser.add_argument("--server", default=Options.server, help="its address (default: %(default)s)")
+    parser.add_argument("--language", help="what is spoken, a name or code (default: the server's)")
+    parser.add_argument("--hotwords", help="words to expect, separated by commas")
+    parser.add_argument("--pace", type=float, default=1.0, help="of a file; 1: speech, 0: as fast as it goes")
+    parser.add_argument("--json", action="store_true", help="print the server's messages, one a line")
+    parser.add_argument("--device", type=int, help="number of the microphone in --list-devices")
+    given = vars(parser.parse_args(arguments))
+    list_devices, _ = given.pop("list_devices"), given.pop("mic")
+    options = Options(**given)
+    if not 0 <= options.pace <= 1000 or urlsplit(options.server).scheme not in ("ws", "wss"):
+        parser.error("--pace is a number from 0 to 1000, --server an address like ws://localhost:10095")
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a real file here
+    try:
+        if list_devices:
+            print(need("sounddevice").query_devices())
+        else:
+            asyncio.run(transcribe(options, Display(sys.stdout, sys.stderr, options.json)))
+    except ClientError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The command `realtime-server`: serve, demo, models."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+
+from realtime_server import __version__, cli_models, config, demo
+from realtime_server.engines.base import Engine
+from realtime_server.engines.loading import load_engine, load_scorer
+from realtime_server.errors import ConfigurationError, RealtimeServerError
+from realtime_server.realtime.server import RealtimeServer
+from realtime_server.resources import find_resource
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code: 0 done, 1 failed, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(
+        prog="realtime-server", description=__import__("realtime_server").__doc__
+    )
+    parser.add_argument("--version", action="version", version=f"realtime-server {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve live sessions and the page", description=_serve.__doc__)
+    config.add_arguments(serve)
+    serve.set_defaults(run=_serve)
+    demonstrate = commands.add_parser(
+        "demo", help="hear it work: fetch, serve, stream a recording, print the text"
+    )
+    demo.add_arguments(demonstrate)
+    demonstrate.set_defaults(run=demo.run)
+    models = commands.add_parser("models", help="list, fetch and verify the weights and the demo recording")
+    cli_models.add_arguments(models)
+    models.set_defaults(run=cli_models.run)
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except RealtimeServerError as error:
+        print(f"realtime-server: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigurationError) else 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    """Serve live speech recognition over a WebSocket, with the page and health checks on the same port."""
+    settings = config.read_arguments(arguments)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logger.info("loading the recognizer '%s'", settings.engine.engine)
+    engine = load_engine(settings.engine)
+    _run(_serve_until_signal(settings, engine))
+    return 0
+
+
+async def _serve_until_signal(settings: config.ServeConfig, engine: Engine) -> None:
+    scorer = load_scorer(settings.engine, settings.vad)
+    description = {"engine": settings.engine.engine, "endpointing": settings.endpointing}
+    server = RealtimeServer(
+        engine, scorer, settings.session, settings.server,
+        page=find_resource("static/client_mic.html"), description=description, clocks=settings.clocks,
+    )  # fmt: skip
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await engine.warmup()
+        port = await server.start()
+        host = settings.server.host
+        logger.info(
+            "ready: the page is at http://%s:%d/, clients connect to ws://%s:%d/", host, port, host, port
+        )
+        await stop.wait()
+        logger.info("stopping: %d sessions get their finals", len(server.hub.sessions))
+        await server.stop()
+    finally:
+        await engine.aclose()
+        await scorer.aclose()
+
+
+def _run(main: Coroutine[None, None, None]) -> None:
+    """Run on uvloop where it exists."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        asyncio.run(main)
+        return
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main)

@@ -1,0 +1,126 @@
+"""Samples on their way in: PCM bytes to floats, floats to 60 ms frames, and the audio that jobs still need."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from realtime_server.core.jobs import Samples
+from realtime_server.core.segments import FRAME, HOP
+
+EMPTY: Samples = np.zeros(0, np.float32)
+QUIET_WINDOW = (
+    12 * HOP
+)  # a pause between words lasts about this long (120 ms); a plosive's closure is shorter
+
+
+class Pcm16Reader:
+    """PCM16 little-endian bytes, in any pieces, to float32 samples; an odd byte waits for the next piece."""
+
+    def __init__(self) -> None:
+        self._carry = b""
+
+    def receive_bytes(self, data: bytes) -> Samples:
+        """Return the whole samples in the bytes so far, float32 (n,) in -1..1."""
+        if self._carry:
+            data = self._carry + data
+        whole = len(data) & ~1
+        self._carry = data[whole:]
+        return np.frombuffer(data, "<i2", whole // 2).astype(np.float32) / np.float32(32768)
+
+
+class Framer:
+    """Samples in any pieces to whole 60 ms frames."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Samples] = []
+        self._held = 0
+
+    @property
+    def ready(self) -> int:
+        """How many samples `take` would return."""
+        return self._held - self._held % FRAME
+
+    def receive_samples(self, samples: Samples) -> None:
+        """Add samples, float32 (n,)."""
+        if len(samples):
+            self._pieces.append(samples)
+            self._held += len(samples)
+
+    def take(self, at_most: int) -> Samples:
+        """Remove and return the oldest whole frames, no more than `at_most` samples."""
+        return self._remove(min(self.ready, at_most - at_most % FRAME))
+
+    def take_rest(self) -> Samples:
+        """Remove and return everything, whole frames or not."""
+        return self._remove(self._held)
+
+    def _remove(self, count: int) -> Samples:
+        if not count:
+            return EMPTY
+        held = np.concatenate(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
+        rest = held[count:]
+        self._pieces = [rest] if len(rest) else []
+        self._held = len(rest)
+        return held[:count]
+
+
+class AudioBuffer:
+    """The samples of one channel, addressed by absolute position, forgotten from the front.
+
+    Memory is proportional to what is kept, not to what was ever received.
+    """
+
+    def __init__(self) -> None:
+        self._data = np.zeros(4 * FRAME, np.float32)
+        self._used = 0  # samples of _data in use, from its beginning
+        self.start = 0  # position of the oldest sample kept
+
+    @property
+    def end(self) -> int:
+        """Position after the newest sample."""
+        return self.start + self._used
+
+    def append(self, samples: Samples) -> None:
+        """Add samples, float32 (n,), at `end`."""
+        needed = self._used + len(samples)
+        if needed > len(self._data):
+            grown = np.zeros(2 * needed, np.float32)
+            grown[: self._used] = self._data[: self._used]
+            self._data = grown
+        self._data[self._used : needed] = samples
+        self._used = needed
+
+    def read(self, start: int, end: int) -> Samples:
+        """Return a copy of samples [start, end). Raises ValueError for what is not kept."""
+        if not self.start <= start <= end <= self.end:
+            raise ValueError(f"[{start}, {end}) is not within the kept audio [{self.start}, {self.end})")
+        return self._data[start - self.start : end - self.start].copy()
+
+    def discard_before(self, position: int) -> None:
+        """Forget samples before `position`; positions outside the kept audio are clipped to it."""
+        drop = min(position, self.end) - self.start
+        # Moving the rest costs its length: wait until at least half of what is held can go.
+        if drop <= 0 or 2 * drop < self._used:
+            return
+        keep = self._used - drop
+        size = max(4 * FRAME, 2 * keep)
+        moved = np.zeros(size, np.float32) if 2 * size < len(self._data) else self._data
+        moved[:keep] = self._data[drop : self._used]
+        self._data, self._used, self.start = moved, keep, self.start + drop
+
+    def quietest(self, first: int, last: int) -> int:
+        """Return the position in [first, last] around which the audio has the least energy, the latest of equals.
+
+        The energy is averaged over 120 ms, so the answer lies between words rather than inside one.
+        """
+        first, last = max(first, self.start), min(last, self.end)
+        audio = self.read(max(first - QUIET_WINDOW // 2, self.start), min(last + QUIET_WINDOW // 2, self.end))
+        hops = len(audio) // HOP
+        span = min(QUIET_WINDOW // HOP, hops)
+        if last - first < HOP or span < QUIET_WINDOW // HOP:
+            return last
+        energy = np.square(audio[: hops * HOP].reshape(hops, HOP)).sum(axis=1, dtype=np.float64)
+        averaged = np.convolve(energy, np.ones(span), mode="valid")
+        best = len(averaged) - 1 - int(np.argmin(averaged[::-1]))
+        middle = max(first - QUIET_WINDOW // 2, self.start) + best * HOP + QUIET_WINDOW // 2
+        return min(max(middle, first), last)

@@ -1,0 +1,94 @@
+"""When to ask for a partial, over which window, and what the whole partial reads.
+
+Theory. While a segment is open its text so far is decoded again and again. A recognizer for which long audio is
+expensive must not see the whole segment each time, so the segment is cut into windows: once the current window is
+as long as the engine can afford, the next request decodes it up to a quiet place once more (a settling request),
+its text is kept as the settled beginning, and a new window starts there. The text shown is the settled beginning
+followed by the text of the current window; it always covers the segment from its start.
+
+At most one request is in flight. Audio that arrives meanwhile is folded into the next one, which is due an
+interval after the last was asked for; the interval grows with the time that decodes take, so that an engine that
+is busy with finals is asked for fewer partials.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from realtime_server.core.segments import to_samples
+from realtime_server.core.settings import Pace
+
+
+def _is_wide(character: str) -> bool:
+    return unicodedata.east_asian_width(character) in "WF"
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Join pieces of text with a space, except where a script without spaces touches the seam."""
+    joined = ""
+    for text in filter(None, (text.strip() for text in texts)):
+        glued = not joined or _is_wide(joined[-1]) or _is_wide(text[0])
+        joined += text if glued else " " + text
+    return joined
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRequest:
+    """Decode samples [start, end); `settles` if its text becomes the settled beginning."""
+
+    start: int
+    end: int
+    first: bool
+    settles: bool
+
+
+class PartialPlanner:
+    """The partials of one segment.
+
+    `take_request` says what to decode next, if anything; its answer must be followed by exactly one
+    `receive_text` or `receive_failure` before another request is given.
+    """
+
+    def __init__(
+        self, start: int, *, pace: Pace, window_s: float, find_quiet: Callable[[int, int], int]
+    ) -> None:
+        self._pace = pace
+        self._window = to_samples(window_s * 1000)
+        self._find_quiet = find_quiet
+        self._settled_texts: list[str] = []
+        self._window_start = start
+        self._due = start + to_samples(pace.first_ms)
+        self._in_flight: PartialRequest | None = None
+        self._asked = False
+
+    def take_request(self, position: int, *, load_ms: float) -> PartialRequest | None:
+        """Return what to decode now that samples up to `position` are judged; load_ms: what decodes take lately."""
+        if self._in_flight or position < self._due:
+            return None
+        end, settles = position, False
+        if position - self._window_start > self._window:
+            last = self._window_start + self._window
+            end, settles = self._find_quiet(self._window_start + self._window // 2, last), True
+        interval_ms = max(float(self._pace.interval_ms), self._pace.load_factor * load_ms)
+        # After a settling request the rest of the audio is still unread: it is due at once.
+        self._due = position if settles else position + to_samples(interval_ms)
+        self._in_flight = PartialRequest(self._window_start, end, not self._asked, settles)
+        self._asked = True
+        return self._in_flight
+
+    def receive_text(self, text: str) -> str | None:
+        """Take the text of the request in flight; return the whole text to show, None if there is none yet."""
+        request, self._in_flight = self._in_flight, None
+        if request is None:
+            raise RuntimeError("a text without a request")
+        if not request.settles:
+            return join_texts([*self._settled_texts, text])
+        self._settled_texts = [join_texts([*self._settled_texts, text])]
+        self._window_start = request.end
+        return None
+
+    def receive_failure(self) -> None:
+        """The request in flight failed or was cancelled; a later one covers its audio."""
+        self._in_flight = None

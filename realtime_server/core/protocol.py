@@ -1,0 +1,401 @@
+"""A session's state machine over its tracks. It decides; it never waits, computes or sends.
+
+States and the commands they obey (anything not listed is refused with a Failed event, the state stays):
+
+    IDLE        START -> ACTIVE; STOP answers Stopped; settings are kept for the next START; audio is ignored
+    ACTIVE      START discards and begins again; STOP -> STOPPING; COMMIT (client endpointing) -> COMMITTING
+    COMMITTING  waits until all that was heard before COMMIT is locked, tells Committed -> ACTIVE
+    STOPPING    waits until all that was heard is locked, tells Finished, Stopped -> IDLE (ENDED after `receive_end`)
+    ENDED       takes nothing and tells nothing more
+
+What arrives while COMMITTING or STOPPING waits in the inbox and is taken in order afterwards: a client may send
+START, settings and audio right behind a STOP. The caller feeds `receive_*`, then drains `jobs_to_run`,
+`jobs_to_cancel` and `events_to_send`, in this order, after every call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass, fields, replace
+from enum import Enum, auto
+
+import numpy as np
+from numpy.typing import NDArray
+
+from realtime_server.core import messages as m
+from realtime_server.core.jobs import Capabilities, Decoded, Job, Probabilities, ScoreJob
+from realtime_server.core.postprocess import replace as replace_texts
+from realtime_server.core.recognition import Recognition
+from realtime_server.core.segments import SAMPLE_RATE, to_samples
+from realtime_server.core.session_options import SessionOptions
+from realtime_server.core.settings import SessionSettings
+from realtime_server.core.track import Track, TrackContext
+from realtime_server.core.transcript import Lock, Transcript
+
+Channels = NDArray[np.float32]  # (channels, n), 16 kHz
+
+PROGRESS = SAMPLE_RATE  # samples of `upto` after which a client is told, though nothing else changed
+
+
+class State(Enum):
+    """See the module's docstring."""
+
+    IDLE = auto()
+    ACTIVE = auto()
+    COMMITTING = auto()
+    STOPPING = auto()
+    ENDED = auto()
+
+
+@dataclass(slots=True)
+class SessionCounts:
+    """What happened on one connection, for its log line and the metrics."""
+
+    sessions: int = 0
+    audio_samples: int = 0
+    segments: int = 0
+    sentences: int = 0
+    partials: int = 0
+    recovered: int = 0
+    truncated: int = 0
+    failed: int = 0
+    decode_failures: int = 0
+    errors: int = 0
+
+    def __str__(self) -> str:
+        shown = [f"audio {self.audio_samples / SAMPLE_RATE:.1f} s"]
+        shown += [f"{f.name} {getattr(self, f.name)}" for f in fields(self) if f.name != "audio_samples"]
+        return ", ".join(shown)
+
+
+class _End:
+    """Stands in the inbox for `receive_end`."""
+
+
+class SessionProtocol:
+    """One client's session; see the module's docstring for states and for what the caller must do."""
+
+    def __init__(self, session: str, settings: SessionSettings, capabilities: Capabilities) -> None:
+        self.state = State.IDLE
+        self.counts = SessionCounts()
+        self._session, self._settings, self._capabilities = session, settings, capabilities
+        self._options = SessionOptions(settings, capabilities)
+        self._epoch = 0
+        self._ids = itertools.count()
+        self._tracks: list[Track] = []
+        self._transcript = Transcript()
+        self._inbox: deque[m.Command | Channels | _End] = deque()
+        self._inbox_samples = 0
+        self._ending: m.Closing | None = None
+        self._ending_error: m.Failed | None = None
+        self._upto = self._told = 0
+        self._jobs: list[Job] = []
+        self._cancelled: list[int] = []
+        self._events: list[m.Event] = []
+        self._in_flight: set[int] = set()
+
+    # --- what happened ------------------------------------------------------------------------------------
+
+    def receive_command(self, command: m.Command) -> None:
+        """A client's command; answered now or, behind a pending STOP or COMMIT, in its turn."""
+        self._receive(command)
+
+    def receive_audio(self, samples: Channels) -> None:
+        """A client's audio, float32 (channels, n), 16 kHz; ignored while no session is active."""
+        self._receive(samples)
+
+    def receive_end(self) -> None:
+        """The connection is lost or the server stops: what was heard is decoded, then the state is ENDED."""
+        self._receive(_End())
+
+    def receive_stall(self) -> None:
+        """No audio has come for a while: the open segment is closed; the session goes on."""
+        if self.state is State.ACTIVE:
+            for track in self._tracks:
+                track.receive_close_open()
+            self._drain()
+
+    def receive_result(self, job: Job, result: Decoded | Probabilities) -> None:
+        """The answer to a job from `jobs_to_run`; of an earlier epoch or cancelled, it is dropped."""
+        if not self._is_current(job):
+            return
+        track = self._tracks[job.channel]
+        if isinstance(job, ScoreJob):
+            assert not isinstance(result, Decoded)
+            track.receive_scores(job, result)
+        else:
+            assert isinstance(result, Decoded)
+            self.counts.partials += job.kind == "partial"
+            track.receive_decoded(job, result)
+        self._drain()
+
+    def receive_failure(self, job: Job, error: Exception) -> None:
+        """A job from `jobs_to_run` failed or met its deadline."""
+        if not self._is_current(job):
+            return
+        self.counts.decode_failures += 1
+        track = self._tracks[job.channel]
+        if isinstance(job, ScoreJob):
+            track.receive_scorer_failure(job)
+            self._end_with("internal", f"voice activity detection failed: {error}; start a new session", 1011)
+        else:
+            track.receive_failure(job, error)
+        self._drain()
+
+    # --- what to do next ----------------------------------------------------------------------------------
+
+    def jobs_to_run(self) -> list[Job]:
+        """Jobs to start now; each must be followed by `receive_result` or `receive_failure` unless cancelled."""
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    def jobs_to_cancel(self) -> list[int]:
+        """Ids of started jobs whose answer nobody waits for."""
+        cancelled, self._cancelled = self._cancelled, []
+        return cancelled
+
+    def events_to_send(self) -> list[m.Event]:
+        """Events for the client, in order."""
+        events, self._events = self._events, []
+        return events
+
+    # --- commands -----------------------------------------------------------------------------------------
+
+    def _receive(self, item: m.Command | Channels | _End) -> None:
+        if self.state is State.ENDED:
+            return
+        if self.state in (State.COMMITTING, State.STOPPING):
+            self._enqueue(item)
+        else:
+            self._handle(item)
+        self._drain()
+
+    def _enqueue(self, item: m.Command | Channels | _End) -> None:
+        if self._ending and not isinstance(item, _End):
+            return  # the session has been ended for cause; nothing more is taken
+        self._inbox.append(item)
+        if isinstance(item, np.ndarray):
+            self._inbox_samples += item.shape[1]
+            self._check_undecoded(self._tracks[0].received if self._tracks else 0)
+        elif len(self._inbox) > 2 * self._settings.limits.queued_commands and self._too_many_commands():
+            self._end_with(
+                "limit", "too many commands are waiting behind STOP or COMMIT; read the answers", 1008
+            )
+
+    def _too_many_commands(self) -> bool:
+        waiting = sum(not isinstance(item, np.ndarray) for item in self._inbox)
+        return waiting > self._settings.limits.queued_commands
+
+    def _handle(self, item: m.Command | Channels | _End) -> None:
+        match item:
+            case np.ndarray():
+                self._take_audio(item)
+            case _End():
+                self._end()
+            case m.Start():
+                self._start()
+            case m.Stop() if self.state is State.ACTIVE:
+                self._stop()
+            case m.Stop():
+                self._tell(m.Stopped(upto=self._upto))
+            case m.Commit():
+                self._commit()
+            case m.SetHotwords() | m.SetLanguage() | m.SetReplacements():
+                for event in self._options.receive_command(item, self._upto):
+                    self._tell(event)
+            case m.Invalid(message=message):
+                self._fail("bad_request", message)
+
+    def _start(self) -> None:
+        for job_id in self._in_flight:
+            self._cancelled.append(job_id)
+        self._in_flight.clear()
+        self._jobs.clear()
+        self._epoch += 1
+        context = TrackContext(
+            session=self._session,
+            epoch=self._epoch,
+            settings=self._settings,
+            partial_window_s=self._capabilities.partial_window_s,
+            ids=self._ids,
+            options=lambda: self._options.decoding,
+        )
+        self._tracks = [Track(channel, context) for channel in range(1)]
+        self._transcript = Transcript()
+        self._upto = self._told = 0
+        self.counts.sessions += 1
+        self.state = State.ACTIVE
+        self._tell(m.Started(upto=0))
+
+    def _stop(self) -> None:
+        self.state = State.STOPPING
+        for track in self._tracks:
+            track.receive_last()
+
+    def _commit(self) -> None:
+        if self.state is not State.ACTIVE:
+            self._fail("bad_request", "Session is not active; send START first")
+        elif self._settings.endpointing.mode != "client":
+            self._fail("bad_request", "COMMIT requires --endpoint-mode client")
+        else:
+            self.state = State.COMMITTING
+            for track in self._tracks:
+                track.receive_close_open()
+
+    def _end(self) -> None:
+        if self.state is State.ACTIVE:
+            self._ending = self._ending or m.Closing(
+                upto=self._upto, close_code=1012, reason="the server stops"
+            )
+            self._stop()
+        else:
+            self.state = State.ENDED
+
+    # --- audio and limits ---------------------------------------------------------------------------------
+
+    def _take_audio(self, samples: Channels) -> None:
+        if self.state is not State.ACTIVE:
+            return
+        limits = self._settings.limits
+        room = to_samples(limits.session_s * 1000) - self._tracks[0].received
+        for track, channel in zip(self._tracks, samples, strict=True):
+            track.receive_audio(channel[:room])
+        self.counts.audio_samples += min(samples.shape[1], room)
+        if samples.shape[1] > room:
+            self._end_with("limit", f"the session reached its limit of {limits.session_s:g} s of audio", 1008)
+        self._check_undecoded(self._tracks[0].received)
+
+    def _check_undecoded(self, received: int) -> None:
+        limit = self._settings.limits.undecoded_s
+        if received - self._upto + self._inbox_samples > to_samples(limit * 1000):
+            text = f"more than {limit:g} s of audio wait to be decoded; send no faster than it is recognised"
+            self._end_with("limit", text, 1008)
+
+    def _end_with(self, code: str, message: str, close_code: int) -> None:
+        """End the session for cause: what was heard is decoded and told, then the error, then the close."""
+        if self._ending:
+            return
+        self._ending = m.Closing(upto=self._upto, close_code=close_code, reason=message[:120])
+        self._ending_error = m.Failed(upto=self._upto, code=code, message=message)
+        self._inbox.clear()
+        self._inbox_samples = 0
+        if self.state is not State.STOPPING:
+            self._stop()
+
+    # --- from the tracks to the client --------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Move what the tracks want into jobs and events, and go on with what waits when they are done."""
+        while True:
+            for track in self._tracks:
+                self._drain_track(track)
+            self._advance_upto()
+            if not self._finish_wait():
+                return
+            while self._inbox and self.state in (State.IDLE, State.ACTIVE):
+                item = self._inbox.popleft()
+                if isinstance(item, np.ndarray):
+                    self._inbox_samples -= item.shape[1]
+                self._handle(item)
+
+    def _drain_track(self, track: Track) -> None:
+        output, track.output = track.output, type(track.output)()
+        for recognition in output.opened:
+            self._tell(m.SegmentOpened(
+                upto=self._upto, channel=track.channel, segment=recognition.index, start=recognition.start
+            ))  # fmt: skip
+        for recognition in output.closed:
+            assert recognition.segment
+            self.counts.segments += 1
+            self._transcript.receive_segment(recognition.segment)
+        for recognition in output.shown:
+            self._show(recognition)
+        for recognition in output.settled:
+            self._lock(recognition)
+        for job in output.cancelled:
+            if job in output.jobs:
+                output.jobs.remove(job)  # made and taken back within one call
+            else:
+                self._in_flight.discard(job.id)
+                self._cancelled.append(job.id)
+        self._in_flight.update(job.id for job in output.jobs)
+        self._jobs += output.jobs
+
+    def _show(self, recognition: Recognition) -> None:
+        if not recognition.settled:
+            self._advance_upto()
+            self._tell(m.PartialChanged(
+                upto=self._upto, channel=recognition.channel, segment=recognition.index,
+                start=recognition.start, end=recognition.covered, text=recognition.shown,
+            ))  # fmt: skip
+
+    def _lock(self, recognition: Recognition) -> None:
+        assert recognition.segment
+        assert recognition.settled
+        settled = recognition.settled
+        settled = replace(settled, text=replace_texts(settled.text, self._options.replacements))
+        for lock in self._transcript.receive_settled(recognition.segment, settled):
+            self._tell_lock(lock)
+        if self._transcript.count >= self._settings.limits.sentences:
+            limit = self._settings.limits.sentences
+            self._end_with("limit", f"the session reached its limit of {limit} sentences", 1008)
+
+    def _tell_lock(self, lock: Lock) -> None:
+        segment, flags = lock.segment, lock.settled.flags
+        self.counts.sentences += len(lock.sentences)
+        self.counts.recovered += "recovered" in flags
+        self.counts.truncated += "truncated" in flags
+        self.counts.failed += "failed" in flags
+        self._advance_upto()
+        self._tell(m.SegmentLocked(
+            upto=self._upto, channel=segment.channel, segment=segment.index, sentences=lock.sentences
+        ))  # fmt: skip
+        if lock.settled.error:
+            span = f"{segment.start_ms / 1000:.1f} to {segment.end_ms / 1000:.1f} s"
+            self._fail(
+                "segment_failed", f"the audio from {span} could not be recognised: {lock.settled.error}"
+            )
+
+    def _advance_upto(self) -> None:
+        if self._tracks:
+            self._upto = max(self._upto, min(track.accounted for track in self._tracks))
+        if self.state is State.ACTIVE and self._upto - self._told >= PROGRESS:
+            self._tell(m.Progress(upto=self._upto))
+
+    def _finish_wait(self) -> bool:
+        """Leave COMMITTING or STOPPING if everything waited for is locked; True if the state changed."""
+        if self.state is State.COMMITTING:
+            if any(track.closing or track.unsettled for track in self._tracks):
+                return False
+            self.state = State.ACTIVE
+            self._upto = self._tracks[0].received
+            self._tell(m.Committed(upto=self._upto))
+            return True
+        if self.state is not State.STOPPING or not all(t.ended and not t.unsettled for t in self._tracks):
+            return False
+        self.state = State.ENDED if self._ending else State.IDLE
+        self._upto = self._tracks[0].received
+        self._tell(m.Finished(upto=self._upto))
+        if self._ending is None:
+            self._tell(m.Stopped(upto=self._upto))
+            return True
+        if self._ending_error:
+            self._tell(self._ending_error)
+        self._tell(self._ending)
+        return True
+
+    def _tell(self, event: m.Event) -> None:
+        self._told = event.upto
+        self.counts.errors += isinstance(event, m.Failed)
+        self._events.append(event)
+
+    def _fail(self, code: str, message: str) -> None:
+        self._tell(m.Failed(upto=self._upto, code=code, message=message))
+
+    def _is_current(self, job: Job) -> bool:
+        """Whether anybody waits for this job's answer."""
+        if job.epoch != self._epoch or job.id not in self._in_flight:
+            return False
+        self._in_flight.discard(job.id)
+        return True

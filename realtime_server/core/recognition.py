@@ -1,0 +1,154 @@
+"""The texts of one segment: partials while it is open, an eager final in its pauses, the final, the fallbacks.
+
+States, by what happened last:
+
+    open ──receive_pause──▶ paused ──receive_close──▶ closed ──(text or failure)──▶ settled
+     ▲  ◀──receive_resume──┘                          ▲
+     └───────────────receive_close────────────────────┘
+
+An eager final decodes, in a pause, exactly the samples that the endpoint would lock. If the endpoint confirms,
+its text is the final; if speech resumes it is discarded, though it may be shown as a partial meanwhile.
+A final that failed is tried once more; after that the latest partial stands in for it, and the sentence says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from realtime_server.core.jobs import Decoded, DecodeJob, DecodeKind, Priority
+from realtime_server.core.partials import PartialPlanner
+from realtime_server.core.postprocess import clean
+from realtime_server.core.segments import SAMPLE_RATE, Flag, Segment
+from realtime_server.core.stabilization import StableText, recover
+from realtime_server.core.transcript import Settled
+from realtime_server.errors import EngineTimeoutError
+
+Submit = Callable[[DecodeKind, Priority, int, int], DecodeJob]
+
+
+class Recognition:
+    """One segment's way from audio to settled text.
+
+    submit(kind, priority, start, end) makes a job and hands it to the shell; cancel(job) takes one back.
+    After each call the caller looks at `shown` (the partial to show), `covered` and `settled`.
+    """
+
+    def __init__(
+        self, index: int, channel: int, start: int, *,
+        planner: PartialPlanner, submit: Submit, cancel: Callable[[DecodeJob], None],
+    ) -> None:  # fmt: skip
+        self.index, self.channel, self.start = index, channel, start
+        self.segment: Segment | None = None  # set when it has ended
+        self.shown = ""  # the whole text so far
+        self.covered = start  # samples before this are in `shown`
+        self.settled: Settled | None = None
+        self._planner, self._submit, self._cancel = planner, submit, cancel
+        self._stable = StableText()
+        self._partial: DecodeJob | None = None  # in flight
+        self._eager: DecodeJob | None = None  # in flight or answered
+        self._eager_answer: Decoded | None = None
+        self._pause_end: int | None = None
+        self._retried = False
+
+    def receive_position(self, position: int, *, load_ms: float) -> None:
+        """Samples up to `position` are judged: ask for a partial if one is due."""
+        if self._pause_end is not None and (self._eager or self.covered >= self._pause_end):
+            return  # only silence since: nothing to add
+        request = self._planner.take_request(position, load_ms=load_ms)
+        if request:
+            priority = Priority.FIRST_PARTIAL if request.first else Priority.REFRESH
+            self._partial = self._submit("partial", priority, request.start, request.end)
+
+    def receive_pause(self, end: int, *, eager: bool) -> None:
+        """The speaker pauses; if nothing follows, the segment is [start, end)."""
+        self._pause_end = end
+        if eager:
+            self._eager = self._submit("eager", Priority.EAGER, self.start, end)
+
+    def receive_resume(self) -> None:
+        """The speaker goes on: what was decoded eagerly is not the final."""
+        self._pause_end = None
+        self._drop_eager()
+
+    def receive_close(self, start: int, end: int) -> Segment:
+        """The segment is [start, end): get its final."""
+        self.segment = Segment(self.index, self.channel, start, end)
+        if self._partial:
+            self._cancel(self._partial)
+            self._partial = None
+        if self._eager and (self._eager.start, self._eager.end) == (start, end):
+            if self._eager_answer:
+                self._settle(self._eager_answer)
+            return self.segment
+        self._drop_eager()
+        self._submit("final", Priority.FINAL, start, end)
+        return self.segment
+
+    def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
+        """A job of this segment was answered."""
+        if job is self._partial:
+            self._partial = None
+            text = self._planner.receive_text(_cleaned(job, decoded))
+            if text is not None and job.end > self.covered:
+                self._show(text, job.end)
+        elif job is self._eager:
+            self._eager_answer = decoded
+            if self.segment:
+                self._settle(decoded)
+            else:
+                self._show(_cleaned(job, decoded), job.end)
+        elif job.kind == "final":
+            self._settle(decoded)
+
+    def receive_failure(self, job: DecodeJob, error: Exception) -> None:
+        """A job of this segment failed or met its deadline."""
+        if job is self._partial:
+            self._partial = None
+            self._planner.receive_failure()
+        elif job is self._eager:
+            self._eager = None
+            if self.segment:
+                self._submit("final", Priority.FINAL, self.segment.start, self.segment.end)
+        elif job.kind == "final":
+            self._fall_back(job, error)
+
+    def _fall_back(self, job: DecodeJob, error: Exception) -> None:
+        if not self._retried and not isinstance(error, EngineTimeoutError):
+            self._retried = True
+            self._submit("final", Priority.FINAL, job.start, job.end)
+            return
+        whole = bool(self.shown) and self.covered >= job.end
+        self.settled = Settled(
+            text=self.shown,
+            flags=("recovered",) if whole else ("failed",),
+            error=None if whole else str(error) or type(error).__name__,
+        )
+
+    def _settle(self, decoded: Decoded) -> None:
+        assert self.segment is not None
+        seconds = (self.segment.end - self.segment.start) / SAMPLE_RATE
+        cleaned = clean(decoded.text, seconds=seconds, finish=decoded.finish)
+        kept = recover(
+            cleaned.text, finish=decoded.finish, reduced=cleaned.reduced, proven=self._stable.stable
+        )
+        flags: tuple[Flag, ...] = ()
+        if kept.recovered:
+            flags = ("recovered",)
+        elif decoded.finish == "length":
+            flags = ("truncated",)
+        # Word times belong to the text that was decoded, not to what stands in for it.
+        words = () if kept.recovered or cleaned.reduced else decoded.words or ()
+        self.settled = Settled(text=kept.text, words=words, language=decoded.language, flags=flags)
+
+    def _show(self, text: str, end: int) -> None:
+        self.shown, self.covered = text, end
+        self._stable.receive_partial(text, end)
+
+    def _drop_eager(self) -> None:
+        if self._eager and not self._eager_answer:
+            self._cancel(self._eager)
+        self._eager = self._eager_answer = None
+
+
+def _cleaned(job: DecodeJob, decoded: Decoded) -> str:
+    return clean(decoded.text, seconds=len(job.audio) / SAMPLE_RATE, finish=decoded.finish).text

@@ -1,0 +1,250 @@
+"""One channel of a session: from samples to segments and their texts.
+
+Audio is framed and scored in order, one ScoreJob at a time (a busy scorer gets longer jobs, not more of them).
+The endpointer turns scores into segments; each segment is a Recognition until its text is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from realtime_server.core.audio import AudioBuffer, Framer
+from realtime_server.core.endpointing import (
+    Endpointer,
+    EndpointEvent,
+    SpeechEnded,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+)
+from realtime_server.core.jobs import (
+    Decoded,
+    DecodeJob,
+    DecodeKind,
+    DecodingOptions,
+    Job,
+    Priority,
+    Probabilities,
+    Samples,
+    ScoreJob,
+)
+from realtime_server.core.partials import PartialPlanner
+from realtime_server.core.recognition import Recognition
+from realtime_server.core.segments import FRAME
+from realtime_server.core.settings import SessionSettings
+
+SCORE_AT_MOST = 10 * FRAME  # samples of one ScoreJob: bounds how long one session keeps the scorer
+
+
+@dataclass(frozen=True, slots=True)
+class TrackContext:
+    """What a track shares with its session."""
+
+    session: str
+    epoch: int
+    settings: SessionSettings
+    partial_window_s: float
+    ids: Iterator[int]
+    options: Callable[[], DecodingOptions]  # those in force, for a segment that opens now
+
+
+@dataclass(slots=True)
+class TrackOutput:
+    """What a track wants done and told since it was last drained."""
+
+    jobs: list[Job] = field(default_factory=list)
+    cancelled: list[DecodeJob] = field(default_factory=list)
+    opened: list[Recognition] = field(default_factory=list)
+    shown: list[Recognition] = field(default_factory=list)
+    closed: list[Recognition] = field(default_factory=list)
+    settled: list[Recognition] = field(default_factory=list)
+
+
+class Track:
+    """One channel; `receive_*` say what happened, `output` says what to do next."""
+
+    def __init__(self, channel: int, context: TrackContext) -> None:
+        self.channel = channel
+        self.output = TrackOutput()
+        self.ended = False  # everything is scored and no further segment will come
+        self._context = context
+        self._framer, self._buffer = Framer(), AudioBuffer()
+        self._endpointer = Endpointer(context.settings.endpointing, self._buffer.quietest)
+        self._scoring: ScoreJob | None = None
+        self._scored_any = False
+        self._last = self._close_open = False
+        self._live: list[Recognition] = []  # not settled yet, oldest first
+        self._by_job: dict[int, Recognition] = {}
+        self._segments = 0
+        self._load_ms = 0.0
+
+    @property
+    def received(self) -> int:
+        """Samples received."""
+        return self._buffer.end
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a segment is open or waits for its text."""
+        return bool(self._live)
+
+    @property
+    def accounted(self) -> int:
+        """Every sample before it is in a settled segment, in a shown partial, or judged to hold no speech."""
+        for live in self._live:
+            reached = live.segment.end if live.segment else self._endpointer.speech_end
+            if live.covered < reached:
+                return live.covered
+        return self._endpointer.position if self._open else self._endpointer.settled
+
+    @property
+    def _open(self) -> Recognition | None:
+        return self._live[-1] if self._live and not self._live[-1].segment else None
+
+    # --- what happened ------------------------------------------------------------------------------------
+
+    def receive_audio(self, samples: Samples) -> None:
+        """More audio, float32 (n,), 16 kHz."""
+        self._buffer.append(samples)
+        self._framer.receive_samples(samples)
+        self._score()
+
+    def receive_last(self) -> None:
+        """No more audio will come: flush, close the open segment."""
+        self._last = True
+        self._score()
+
+    def receive_close_open(self) -> None:
+        """Close the open segment, if there is one, once the audio so far is scored; the track goes on."""
+        self._close_open = True
+        self._score()
+
+    @property
+    def closing(self) -> bool:
+        """Whether audio that came before `receive_close_open` is still being scored."""
+        return self._close_open
+
+    def receive_scores(self, job: ScoreJob, probabilities: Probabilities) -> None:
+        """The scorer's answer to the job in flight; others are ignored."""
+        if job is not self._scoring:
+            return
+        self._scoring = None
+        self._receive_endpoints(self._endpointer.receive_probabilities(probabilities))
+        if job.last:
+            self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
+            self.ended = True
+        if self._open:
+            self._open.receive_position(self._endpointer.position, load_ms=self._load_ms)
+        self._forget_audio()
+        self._score()
+
+    def receive_scorer_failure(self, job: ScoreJob) -> None:
+        """The scorer lost this stream: what is open ends here, nothing more can be heard."""
+        if job is self._scoring:
+            self._scoring = None
+            self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
+            self.ended = True
+
+    def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
+        """The recognizer's answer."""
+        recognition = self._by_job.pop(job.id, None)
+        if recognition is None:
+            return
+        self._load_ms += 0.3 * (decoded.took_ms - self._load_ms)
+        before = recognition.shown, recognition.covered
+        recognition.receive_decoded(job, decoded)
+        if (recognition.shown, recognition.covered) != before:
+            self.output.shown.append(recognition)
+        self._after_answer(recognition)
+
+    def receive_failure(self, job: DecodeJob, error: Exception) -> None:
+        """The recognizer failed on a job."""
+        recognition = self._by_job.pop(job.id, None)
+        if recognition is not None:
+            recognition.receive_failure(job, error)
+            self._after_answer(recognition)
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _after_answer(self, recognition: Recognition) -> None:
+        if recognition.settled:
+            self._live.remove(recognition)
+            self.output.settled.append(recognition)
+        elif not recognition.segment:
+            recognition.receive_position(self._endpointer.position, load_ms=self._load_ms)
+
+    def _score(self) -> None:
+        """Hand out the next ScoreJob, unless one is in flight or there is nothing to score."""
+        if self._scoring or self.ended:
+            return
+        last = self._last and self._framer.ready <= SCORE_AT_MOST
+        samples = self._framer.take_rest() if last else self._framer.take(SCORE_AT_MOST)
+        if last and not self._scored_any and not len(samples):
+            self.ended = True
+        elif last or len(samples):
+            context = self._context
+            self._scoring = ScoreJob(
+                id=next(context.ids), session=context.session, epoch=context.epoch, channel=self.channel,
+                samples=samples, first=not self._scored_any, last=last,
+            )  # fmt: skip
+            self._scored_any = True
+            self.output.jobs.append(self._scoring)
+        elif self._close_open:
+            self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end))
+            self._close_open = False
+
+    def _receive_endpoints(self, events: list[EndpointEvent]) -> None:
+        for event in events:
+            match event:
+                case SpeechStarted(start=start):
+                    self._open_segment(start)
+                case SpeechPaused(end=end) if self._open:
+                    self._open.receive_pause(
+                        end, eager=self._load_ms <= self._context.settings.pace.eager_limit_ms
+                    )
+                case SpeechResumed() if self._open:
+                    self._open.receive_resume()
+                case SpeechEnded(start=start, end=end) if self._open:
+                    self._close_segment(self._open, start, end)
+
+    def _open_segment(self, start: int) -> None:
+        context, index, options = self._context, self._segments, self._context.options()
+        self._segments += 1
+
+        def submit(kind: DecodeKind, priority: Priority, first: int, last: int) -> DecodeJob:
+            job = DecodeJob(
+                id=next(context.ids), session=context.session, epoch=context.epoch, channel=self.channel,
+                kind=kind, priority=priority, segment=index, start=first, end=last,
+                audio=self._buffer.read(first, last), prefix_text="", options=options,
+            )  # fmt: skip
+            self._by_job[job.id] = recognition
+            self.output.jobs.append(job)
+            return job
+
+        planner = PartialPlanner(
+            start,
+            pace=context.settings.pace,
+            window_s=context.partial_window_s,
+            find_quiet=self._buffer.quietest,
+        )
+        recognition = Recognition(
+            index, self.channel, start, planner=planner, submit=submit, cancel=self._cancel
+        )
+        self._live.append(recognition)
+        self.output.opened.append(recognition)
+
+    def _close_segment(self, recognition: Recognition, start: int, end: int) -> None:
+        recognition.receive_close(start, end)
+        self.output.closed.append(recognition)
+        if recognition.settled:
+            self._after_answer(recognition)
+
+    def _cancel(self, job: DecodeJob) -> None:
+        self._by_job.pop(job.id, None)
+        self.output.cancelled.append(job)
+
+    def _forget_audio(self) -> None:
+        """Audio is kept back to the oldest position that some job may still need."""
+        oldest = min(live.start for live in self._live) if self._live else self._endpointer.settled
+        self._buffer.discard_before(min(oldest, self._endpointer.settled))

@@ -1,0 +1,88 @@
+"""The locked sentences of a session, in order.
+
+Finals may come back in any order; segments are locked in the order they ended within their channel, and a late
+one holds those behind it. Sentence ids are given in lock order over all channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from realtime_server.core.segments import Flag, Segment, Sentence, Word
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a segment's final decode came to: "" and no flags if it held no words."""
+
+    text: str
+    words: tuple[Word, ...] = ()  # relative to the segment
+    language: str | None = None
+    confidence: float | None = None
+    flags: tuple[Flag, ...] = ()
+    error: str | None = None  # why it failed, in words for the client
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A segment that is locked now, with its sentences."""
+
+    segment: Segment
+    sentences: tuple[Sentence, ...]
+    settled: Settled
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One channel's segments that ended but are not locked."""
+
+    segments: list[Segment] = field(default_factory=list)
+    settled: dict[int, Settled] = field(default_factory=dict)
+
+
+class Transcript:
+    """Orders settled segments into locked sentences."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, _Queue] = {}
+        self.count = 0  # sentences locked so far
+
+    def receive_segment(self, segment: Segment) -> None:
+        """A segment ended; its text will follow."""
+        self._queues.setdefault(segment.channel, _Queue()).segments.append(segment)
+
+    def receive_settled(self, segment: Segment, settled: Settled) -> list[Lock]:
+        """A segment's text is known; return every segment that can be locked now, in order."""
+        queue = self._queues[segment.channel]
+        queue.settled[segment.index] = settled
+        locks = []
+        while queue.segments and queue.segments[0].index in queue.settled:
+            first = queue.segments.pop(0)
+            text = queue.settled.pop(first.index)
+            locks.append(Lock(first, self._sentences(first, text), text))
+        return locks
+
+    def waiting(self, channel: int) -> Sequence[Segment]:
+        """Segments of a channel that ended but are not locked, oldest first."""
+        queue = self._queues.get(channel)
+        return queue.segments if queue else ()
+
+    def _sentences(self, segment: Segment, settled: Settled) -> tuple[Sentence, ...]:
+        if not settled.text and not settled.flags:
+            return ()
+        start_ms = segment.start_ms
+        sentence = Sentence(
+            id=self.count,
+            segment=segment.index,
+            channel=segment.channel,
+            text=settled.text,
+            start_ms=start_ms,
+            end_ms=segment.end_ms,
+            words=tuple(word.shifted(start_ms) for word in settled.words),
+            language=settled.language,
+            confidence=settled.confidence,
+            flags=settled.flags,
+        )
+        self.count += 1
+        return (sentence,)

@@ -1,0 +1,62 @@
+"""Engines and scorers by name; each imports its libraries only when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from realtime_server import weights
+from realtime_server.engines.base import Engine, Scorer
+from realtime_server.engines.fake import FakeEngine, FakeScorer
+from realtime_server.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Which recognizer to load, and how."""
+
+    engine: str = "embedded"
+    model: Path | None = None  # a folder of weights instead of the fetched ones
+    workers: int | None = None  # decoding threads of the embedded engine; None: one per core
+    vad_model: Path | None = None
+    fake_slots: int = 2
+    fake_decode_s: float = 0.0
+
+
+def _load_embedded(options: EngineOptions) -> Engine:
+    try:
+        from realtime_server.engines.embedded import EmbeddedEngine
+    except ImportError as error:
+        raise _missing(error, "embedded") from error
+    return EmbeddedEngine(weights.find("whisper-base", options.model), workers=options.workers)
+
+
+def _load_fake(options: EngineOptions) -> Engine:
+    return FakeEngine(slots=options.fake_slots, decode_s=options.fake_decode_s)
+
+
+ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"embedded": _load_embedded, "fake": _load_fake}
+
+
+def load_engine(options: EngineOptions) -> Engine:
+    """Load a recognizer; blocks for as long as that takes. Raises ConfigurationError or WeightsError."""
+    return ENGINES[options.engine](options)
+
+
+def load_scorer(options: EngineOptions, kind: str) -> Scorer:
+    """Load a voice activity network: kind "fsmn", or "level" for the loudness scorer that needs no weights."""
+    if kind == "level":
+        return FakeScorer()
+    try:
+        from realtime_server.engines.vad import FsmnScorer
+        from realtime_server.models.fsmn_vad import FsmnVad
+    except ImportError as error:
+        raise _missing(error, "embedded") from error
+    return FsmnScorer(FsmnVad.load(weights.find("fsmn-vad", options.vad_model)))
+
+
+def _missing(error: ImportError, extra: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the package '{error.name}' is not installed; run: pip install 'realtime-server[{extra}]'"
+    )

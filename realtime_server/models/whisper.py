@@ -1,0 +1,155 @@
+"""Whisper around its network: contexts, prompts, token budgets, gates, repetition.
+
+The network itself runs in CTranslate2 (whisper_network.py). Everything here is a pure function of its arguments,
+so that the same audio gives the same text whatever the load.
+Source: the paper named in log_mel.py, sections 2.3 and 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from realtime_server.core.jobs import Task
+from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.errors import WeightsError
+
+LONGEST_S = 30  # of one job; the network was trained on windows of this length
+CONTEXTS_S = ((10, 12), (18, 20), (LONGEST_S, 30))  # (audio up to, encoder context)
+MAX_POSITIONS = 448  # of the decoder; half of them are for the prompt
+CAP_BASE, CAP_PER_S = 12, 8  # new tokens that audio can hold: 12 + 8 per second
+PREVIOUS_TOKENS = 96  # of style prompt and hotwords together
+
+NO_SPEECH = 0.6  # probability of "no speech" above which ...
+UNSURE = -1.0  # ... a mean log-probability below this means that nothing was said
+
+LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop
+SAYABLE_PER_S = 9  # tokens per second of the fastest real repetition
+
+SIMPLIFIED = "以下是普通话的句子。"  # "what follows is in Mandarin", in simplified characters
+
+
+def context_s(samples: int) -> int:
+    """Seconds of encoder context for audio of this length; ValueError beyond the longest."""
+    for longest_s, context in CONTEXTS_S:
+        if samples <= longest_s * SAMPLE_RATE:
+            return context
+    raise ValueError(f"{samples / SAMPLE_RATE:.1f} s of audio exceed the longest context, {LONGEST_S} s")
+
+
+def token_cap(samples: int) -> int:
+    """New tokens that audio of this length can hold, generously."""
+    return min(CAP_BASE + round(CAP_PER_S * samples / SAMPLE_RATE), MAX_POSITIONS // 2)
+
+
+def holds_no_speech(no_speech: float, mean_logprob: float) -> bool:
+    """Whether the network, by its own probabilities, heard nothing."""
+    return no_speech > NO_SPEECH and mean_logprob < UNSURE
+
+
+def without_loop(ids: Sequence[int], seconds: float, *, capped: bool) -> list[int]:
+    """Tokens with a decoder's loop reduced to one turn; speech that really repeats itself is kept.
+
+    A run of equal turns is a loop if it ran into the token cap, or holds more tokens than `seconds` of speech can.
+    """
+    start, period, turns = _longest_run(ids)
+    end = start + period * turns
+    ran_out = capped and end > len(ids) - period
+    if turns < LOOP_TURNS or not (ran_out or period * turns > SAYABLE_PER_S * seconds + 1):
+        return list(ids)
+    return [*ids[: start + period], *([] if ran_out else ids[end:])]
+
+
+def _longest_run(ids: Sequence[int]) -> tuple[int, int, int]:
+    """Start, period and turns of the longest stretch that repeats one unit; the shortest unit wins."""
+    tokens = np.asarray(ids)
+    best = (0, 1, 1)
+    for period in range(1, len(ids) // 2 + 1):
+        same = np.concatenate(([False], tokens[period:] == tokens[:-period], [False]))
+        edges = np.flatnonzero(same[1:] != same[:-1])
+        for start, end in zip(edges[::2], edges[1::2], strict=True):
+            turns = int(end - start) // period + 1
+            if turns > 1 and turns * period > best[1] * best[2]:
+                best = (int(start), period, turns)
+    return best
+
+
+class WhisperTokenizer:
+    """Prompts and text in tokens, for one tokenizer.json."""
+
+    def __init__(self, file: Path) -> None:
+        """Load `file`; WeightsError if it cannot be read or is not Whisper's."""
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises bare Exceptions
+            raise WeightsError(f"{file} cannot be read ({error}): fetch the model again") from error
+        # Text that users give never turns into control tokens.
+        self._tokenizer.encode_special_tokens = True
+        self._eot = self._control("<|endoftext|>")
+        self._sot = self._control("<|startoftranscript|>")
+        self._translate = self._control("<|translate|>")
+        self._transcribe = self._control("<|transcribe|>")
+        self._previous = self._control("<|startofprev|>")
+        self._no_timestamps = self._control("<|notimestamps|>")
+        ids = range(self._sot + 1, min(self._translate, self._transcribe))
+        self._languages = {self._token(i).strip("<|>"): i for i in ids}
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """Codes of the languages the model knows."""
+        return frozenset(self._languages)
+
+    def start(self, language: str, task: Task) -> list[int]:
+        """Tokens that ask for a task in a language."""
+        wish = self._translate if task == "translate" else self._transcribe
+        return [self._sot, self._languages[language], wish]
+
+    def prompt(self, language: str, task: Task, hotwords: Sequence[str] = ()) -> list[int]:
+        """All tokens before the text: earlier text if there is any, then `start`, without timestamps."""
+        return [*self._earlier(language, task, hotwords), *self.start(language, task), self._no_timestamps]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of tokens; control tokens and characters cut in the middle are left out."""
+        return self.raw(ids).decode("utf-8", errors="ignore").strip()
+
+    def raw(self, ids: Sequence[int]) -> bytes:
+        """UTF-8 of tokens; may begin or end within a character."""
+        return bytes(_BYTES[sign] for i in ids if i < self._eot for sign in self._token(i))
+
+    def _earlier(self, language: str, task: Task, hotwords: Sequence[str]) -> list[int]:
+        """Text that the model is told was said before: a style and the hotwords that fit the budget."""
+        style = SIMPLIFIED if language == "zh" and task == "transcribe" else ""
+        ids = self._encode(style)
+        for index, hotword in enumerate(hotwords):
+            comma = "" if not index else "、" if style else ","
+            more = self._encode(f"{comma}{hotword.strip()}" if style else f"{comma} {hotword.strip()}")
+            if len(ids) + len(more) > PREVIOUS_TOKENS:
+                break
+            ids += more
+        return [self._previous, *ids] if ids else []
+
+    def _encode(self, text: str) -> list[int]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [i for i in ids if i < self._eot]
+
+    def _token(self, number: int) -> str:
+        return self._tokenizer.id_to_token(number) or ""
+
+    def _control(self, token: str) -> int:
+        number = self._tokenizer.token_to_id(token)
+        if number is None:
+            raise WeightsError(f"the tokenizer lacks {token}: it is not that of a multilingual Whisper model")
+        return int(number)
+
+
+def _printable_bytes() -> dict[str, int]:
+    """Byte-level BPE writes each byte as one printable character: the map back."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(b): b for b in plain} | {chr(0x100 + n): b for n, b in enumerate(others)}
+
+
+_BYTES = _printable_bytes()

@@ -1,0 +1,195 @@
+"""Whisper in CTranslate2: a few jobs in, their texts out, on the calling thread.
+
+Each job is encoded by itself; jobs decoded together share only the reading of the weights, so that a text never
+depends on its company. Decoding is greedy and never random: the same audio and options give the same text.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import opencc
+from numpy.typing import NDArray
+
+from realtime_server.core.jobs import Decoded, DecodeJob, Finish
+from realtime_server.core.segments import HOP, SAMPLE_RATE
+from realtime_server.errors import WeightsError
+from realtime_server.models.log_mel import FRAMES_PER_S, log_mel
+from realtime_server.models.whisper import (
+    MAX_POSITIONS,
+    WhisperTokenizer,
+    context_s,
+    holds_no_speech,
+    token_cap,
+    without_loop,
+)
+from realtime_server.models.whisper_words import TokenSpan, token_starts, words
+
+logger = logging.getLogger(__name__)
+
+FILES = ("model.bin", "config.json", "tokenizer.json", "vocabulary.txt")
+SILENCE = 2.0**-14  # peak amplitude below which audio holds nothing: two steps of 16 bits
+
+Wanted = Callable[[DecodeJob], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the network says about one job: tokens, mean log-probability and probability of no speech."""
+
+    ids: list[int]
+    mean_logprob: float
+    no_speech: float
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A job with its encoder output, float32 (1, positions, width), language and prompt."""
+
+    job: DecodeJob
+    features: Any  # ctranslate2.StorageView
+    language: str
+    prompt: list[int]
+
+    @property
+    def cap(self) -> int:
+        """New tokens this job may have."""
+        wish = self.job.options.max_new_tokens
+        cap = token_cap(len(self.job.audio))
+        return cap if wish is None else min(cap, max(1, wish))
+
+
+class WhisperNetwork:
+    """One model, int8 on the CPU, that `threads` threads may use at the same time."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Load the model in `folder`; WeightsError names what is missing or broken."""
+        missing = [name for name in FILES if not (folder / name).is_file()]
+        if missing:
+            raise WeightsError(f"{folder} lacks {', '.join(missing)}: fetch whisper-base again")
+        self._tokenizer = WhisperTokenizer(folder / "tokenizer.json")
+        try:
+            self._model = ctranslate2.models.Whisper(
+                str(folder), device="cpu", compute_type="int8", inter_threads=threads, intra_threads=1
+            )
+        except (RuntimeError, ValueError) as error:
+            raise WeightsError(
+                f"{folder / 'model.bin'} cannot be loaded ({error}): fetch it again"
+            ) from error
+        self._to_simplified = opencc.OpenCC("t2s")
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """Codes of the languages it can be told."""
+        return self._tokenizer.languages
+
+    def recognise(self, jobs: Sequence[DecodeJob], wanted: Wanted = lambda _: True) -> list[Decoded | None]:
+        """Texts of `jobs` in their order; None for a job that is not `wanted` any more at some stage."""
+        answers: dict[int, Decoded] = {}
+        encoded: list[Encoded] = []
+        for job in jobs:
+            if np.abs(job.audio).max(initial=0.0) < SILENCE:
+                answers[job.id] = Decoded("", finish="gated")
+            elif wanted(job):
+                encoded.append(self._encode(job, context_s(len(job.audio))))
+        encoded = [item for item in encoded if wanted(item.job)]
+        for item, heard in zip(encoded, self._generate(encoded), strict=True):
+            if wanted(item.job):
+                answers[item.job.id] = self._conclude(item, heard)
+        return [answers.get(job.id) for job in jobs]
+
+    def _encode(self, job: DecodeJob, seconds: int) -> Encoded:
+        mel = log_mel(job.audio, seconds * FRAMES_PER_S)
+        features = self._model.encode(_view(mel[None]))
+        options = job.options
+        language = options.language or self._model.detect_language(features)[0][0][0].strip("<|>")
+        prompt = self._tokenizer.prompt(language, options.task, options.hotwords)
+        return Encoded(job, features, language, prompt)
+
+    def _generate(self, items: Sequence[Encoded]) -> list[Heard]:
+        """Greedy decoding; items whose prompts are equally long go together."""
+        by_length: dict[int, list[int]] = {}
+        for index, item in enumerate(items):
+            by_length.setdefault(len(item.prompt), []).append(index)
+        heard: dict[int, Heard] = {}
+        for length, group in by_length.items():
+            members = [items[index] for index in group]
+            cap = max(item.cap for item in members)
+            results = self._model.generate(
+                _together([item.features for item in members]),
+                [item.prompt for item in members],
+                beam_size=1,
+                max_length=min(MAX_POSITIONS, max(2 * cap, cap + length)),  # the library halves or subtracts
+                return_scores=True,
+                return_no_speech_prob=True,
+            )
+            for index, result in zip(group, results, strict=True):
+                heard[index] = _heard(result, items[index].cap)
+        return [heard[index] for index in range(len(items))]
+
+    def _conclude(self, item: Encoded, heard: Heard) -> Decoded:
+        """Gate, reduce repetition, add words."""
+        seconds = len(item.job.audio) / SAMPLE_RATE
+        if holds_no_speech(heard.no_speech, heard.mean_logprob):
+            return Decoded("", language=item.language, finish="gated")
+        finish: Finish = "length" if len(heard.ids) >= item.cap else "stop"
+        ids = without_loop(heard.ids, seconds, capped=finish == "length")
+        if len(ids) < len(heard.ids):
+            logger.info("cut a repetition: %d of %d tokens left of %.1f s", len(ids), len(heard.ids), seconds)
+        convert = self._simplified if item.language == "zh" else str
+        text = convert(self._tokenizer.decode(ids))
+        options = item.job.options
+        if not (options.words or options.logprobs):
+            return Decoded(text, language=item.language, finish=finish)
+        spans = self._align(item, ids)
+        return Decoded(
+            text,
+            words=words(spans, convert) if options.words else None,
+            token_logprobs=tuple(math.log(max(s.probability, 1e-10)) for s in spans)
+            if options.logprobs
+            else None,
+            language=item.language,
+            finish=finish,
+        )
+
+    def _align(self, item: Encoded, ids: list[int]) -> list[TokenSpan]:
+        """Tokens with times and probabilities."""
+        if not ids:
+            return []
+        start = self._tokenizer.start(item.language, item.job.options.task)
+        frames = -(-len(item.job.audio) // HOP)
+        result = self._model.align(item.features, start, [ids], frames)[0]
+        edges = pairwise(token_starts(result.alignments, len(ids)))
+        return [
+            TokenSpan(self._tokenizer.raw([token]), begin, end, float(probability))
+            for token, (begin, end), probability in zip(ids, edges, result.text_token_probs, strict=True)
+        ]
+
+    def _simplified(self, text: str) -> str:
+        """Simplified characters, as many as before."""
+        whole: str = self._to_simplified.convert(text)
+        return whole if len(whole) == len(text) else "".join(self._to_simplified.convert(c)[:1] for c in text)
+
+
+def _heard(result: Any, cap: int) -> Heard:
+    """What a generation says; a batch is capped by its longest job, so the others are cut here."""
+    ids = list(result.sequences_ids[0])
+    mean = result.scores[0] * len(ids) / (len(ids) + 1)  # the end of text counts as a token
+    return Heard(ids[:cap], mean, result.no_speech_prob)
+
+
+def _together(features: Sequence[Any]) -> Any:
+    """One batch of encoder outputs."""
+    return features[0] if len(features) == 1 else _view(np.concatenate([np.array(f) for f in features]))
+
+
+def _view(array: NDArray[np.float32]) -> Any:
+    return ctranslate2.StorageView.from_array(np.ascontiguousarray(array))

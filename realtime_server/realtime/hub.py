@@ -1,0 +1,119 @@
+"""The events of each session, kept for its readers, and the sessions of the server.
+
+A session's events go into its EventLog, numbered by `seq`. The connection is one reader; viewers, exports and a
+resumed connection are others. A reader that falls so far behind that its next event is gone has lost text, so it
+is told rather than given a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from realtime_server.core.messages import Event
+from realtime_server.errors import RealtimeServerError
+
+if TYPE_CHECKING:
+    from realtime_server.realtime.session import RealtimeASRSession
+
+KEPT_EVENTS = 4096  # about an hour of partials and sentences of one speaker
+
+
+class ReaderTooSlowError(RealtimeServerError):
+    """Events that a reader has not read yet had to be dropped."""
+
+
+class EventLog:
+    """The last events of a session, in order; `seq` numbers them from 0."""
+
+    def __init__(self, keep: int = KEPT_EVENTS) -> None:
+        self._tail: deque[Event] = deque(maxlen=keep)
+        self._readers: set[EventReader] = set()
+        self.next_seq = 0
+        self.closed = False
+
+    def append(self, events: Iterable[Event]) -> None:
+        """Add events and wake the readers."""
+        before = self.next_seq
+        for event in events:
+            self._tail.append(event)
+            self.next_seq += 1
+        if self.next_seq != before:
+            self._wake()
+
+    def close(self) -> None:
+        """No event will follow; readers end once they have read everything."""
+        self.closed = True
+        self._wake()
+
+    @contextmanager
+    def reader(self) -> Iterator[EventReader]:
+        """A reader that starts at the oldest event kept."""
+        reader = EventReader(self, self.next_seq - len(self._tail))
+        self._readers.add(reader)
+        try:
+            yield reader
+        finally:
+            self._readers.discard(reader)
+
+    def read(self, seq: int) -> list[Event]:
+        """Events from number `seq` on. Raises ReaderTooSlowError if that one is gone."""
+        missing = self.next_seq - seq
+        if missing > len(self._tail):
+            raise ReaderTooSlowError(f"{missing - len(self._tail)} events were dropped unread; read faster")
+        return [self._tail[index] for index in range(len(self._tail) - missing, len(self._tail))]
+
+    def _wake(self) -> None:
+        for reader in self._readers:
+            reader.news.set()
+
+
+class EventReader:
+    """One reader's place in an EventLog."""
+
+    def __init__(self, log: EventLog, seq: int) -> None:
+        self.news = asyncio.Event()
+        self._log, self._seq = log, seq
+
+    async def take(self) -> list[Event]:
+        """Wait for events and return all that are new; [] once the log is closed and everything was read."""
+        while self._seq == self._log.next_seq and not self._log.closed:
+            self.news.clear()
+            await self.news.wait()
+        events = self._log.read(self._seq)
+        self._seq = self._log.next_seq
+        return events
+
+
+class Hub:
+    """The sessions of this server, and whether another may come."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self.max_sessions = max_sessions
+        self.draining = False
+        self.sessions: dict[str, RealtimeASRSession] = {}
+        self.refused = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @contextmanager
+    def holding(self, session: RealtimeASRSession) -> Iterator[None]:
+        """Count a session while it lives."""
+        self.sessions[session.id] = session
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            del self.sessions[session.id]
+            if not self.sessions:
+                self._empty.set()
+
+    async def drain(self) -> None:
+        """Refuse new sessions, end those that run, wait until each has sent its final."""
+        self.draining = True
+        for session in list(self.sessions.values()):
+            session.end()
+        await self._empty.wait()

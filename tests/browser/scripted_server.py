@@ -1,0 +1,204 @@
+"""A server that plays a scene: the page from disk over HTTP, and one script for each WebSocket that connects.
+
+It speaks protocol 1 by hand, so a test decides every message, close code and refusal. Nothing is recognized here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.sync.server import Server, ServerConnection, serve
+
+PAGE = Path(__file__).resolve().parents[2] / "static" / "client_mic.html"
+
+Scene = Callable[["Peer"], None]
+
+
+class Peer:
+    """One connection, seen from the script: what came in, and short ways to answer."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self.connection = connection
+        self.commands: list[str] = []
+        self.audio = bytearray()
+        self.frame_bytes: list[int] = []
+        self.close_code: int | None = None
+
+    def read(self, timeout_s: float | None = 10.0) -> str | bytes:
+        """Take the next message and keep it."""
+        message = self.connection.recv(timeout=timeout_s)
+        if isinstance(message, str):
+            self.commands.append(message)
+        else:
+            self.audio += message
+            self.frame_bytes.append(len(message))
+        return message
+
+    def read_until(self, command: str, timeout_s: float | None = 20.0) -> None:
+        """Read on until `command` has come."""
+        while self.read(timeout_s) != command:
+            pass
+
+    def read_audio(self, ms: int) -> None:
+        """Read on until `ms` more of audio have come."""
+        wanted = len(self.audio) + ms * 32
+        while len(self.audio) < wanted:
+            self.read()
+
+    @property
+    def audio_ms(self) -> int:
+        """Length of what came in so far."""
+        return len(self.audio) // 32
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Send an event."""
+        self.connection.send(json.dumps({"event": name, **fields}))
+
+    def result(
+        self, sentences: list[dict[str, Any]], partial: str = "", *, start_ms: int = 0, final: bool = False
+    ) -> None:
+        """Send a result that accounts for all audio read so far."""
+        message = {
+            "sentences": sentences,
+            "partial": partial,
+            "partial_start_ms": start_ms,
+            "duration_ms": self.audio_ms,
+            "is_final": final,
+        }
+        self.connection.send(json.dumps(message, ensure_ascii=False))
+
+    def finish(self, sentences: list[dict[str, Any]]) -> None:
+        """Answer STOP, which was read already."""
+        self.result(sentences, final=True)
+        self.event("stopped")
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Close with this code."""
+        self.connection.close(code, reason)
+
+    def drop(self) -> None:
+        """Cut the TCP connection without a goodbye."""
+        self.connection.close_socket()
+
+
+def sentence(text: str, start: int, end: int, spk: int | None = None) -> dict[str, Any]:
+    """Return one locked sentence in the form of the wire."""
+    value: dict[str, Any] = {"text": text, "start": start, "end": end}
+    if spk is not None:
+        value["spk"] = spk
+    return value
+
+
+def strict_policy(page: str) -> str:
+    """Return a Content-Security-Policy under which exactly this page's style and script run."""
+    [style] = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() for block in (style, script)
+    )
+    return (
+        f"default-src 'none'; script-src 'sha256-{script_hash}' blob:; style-src 'sha256-{style_hash}'; "
+        "connect-src *; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+class ScriptedServer:
+    """Serves the page and plays `scene` for each connection, in threads; a context manager."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        *,
+        health: dict[str, Any] | None = None,
+        refuse: int | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.scene = scene
+        self.health = {"engine": "scripted", "endpointing": "dynamic"} if health is None else health
+        self.refuse = refuse
+        self.host = host
+        self.peers: list[Peer] = []
+        self.failures: list[BaseException] = []
+        self.page = PAGE.read_text(encoding="utf-8")
+        self._server: Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._server = serve(
+            self._play,
+            self.host,
+            0,
+            process_request=self._answer,
+            compression=None,
+            max_size=2**24,
+            ping_interval=None,
+        )
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server
+        assert self._thread
+        self._server.shutdown()
+        for peer in self.peers:
+            peer.connection.close_socket()
+        self._thread.join(5)
+
+    @property
+    def port(self) -> int:
+        """The port that was free."""
+        assert self._server
+        return int(self._server.socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Address of the page."""
+        return f"http://{self.host}:{self.port}/"
+
+    def _play(self, connection: ServerConnection) -> None:
+        peer = Peer(connection)
+        self.peers.append(peer)
+        try:
+            self.scene(peer)
+            while True:
+                peer.read(None)
+        except ConnectionClosed:
+            pass
+        except (TimeoutError, AssertionError) as error:
+            self.failures.append(error)
+        finally:
+            peer.close_code = connection.protocol.close_rcvd.code if connection.protocol.close_rcvd else None
+
+    def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
+        path = request.path.split("?")[0]
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return connection.respond(self.refuse, "refused\n") if self.refuse else None
+        if path == "/":
+            headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": strict_policy(self.page)}
+            return _response(200, self.page, headers)
+        if path == "/health":
+            return _response(200, json.dumps(self.health), {"Content-Type": "application/json"})
+        if path == "/ready":
+            ready = self.refuse is None
+            return _response(200 if ready else self.refuse or 503, json.dumps({"ready": ready}), {})
+        return _response(404, "not found\n", {})
+
+
+def _response(status: int, body: str, headers: dict[str, str]) -> Response:
+    data = body.encode()
+    fields = {**headers, "Content-Length": str(len(data)), "Connection": "close", "Cache-Control": "no-store"}
+    return Response(status, {200: "OK", 404: "Not Found"}.get(status, "Refused"), Headers(fields), data)

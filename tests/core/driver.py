@@ -1,0 +1,134 @@
+"""Runs a SessionProtocol by hand: scores by loudness, decodes by a function, in any order, without a clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from realtime_server.core import messages as m
+from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Job, Probabilities, Samples, ScoreJob
+from realtime_server.core.protocol import SessionProtocol
+from realtime_server.core.segments import HOP, to_ms
+from realtime_server.core.settings import SessionSettings
+
+CAPABILITIES = Capabilities(
+    languages=frozenset({"en", "zh"}), hotwords="full", words=True, logprobs=False, prefix=False,
+    translate=False, longest_s=30.0, partial_window_s=8.0, concurrency=2,
+)  # fmt: skip
+
+Answer = Decoded | Exception | None  # None: not yet
+
+
+def spans(job: DecodeJob) -> Decoded:
+    """A text that says which audio was decoded, in ms."""
+    return Decoded(f"<{to_ms(job.start)}-{to_ms(job.end)}>".replace("<", "from ").replace(">", ""))
+
+
+class Driver:
+    """Feeds a session and answers its jobs; `messages` are those of protocol 1, `events` the typed ones.
+
+    decode: the answer to a job; None keeps it pending in `pending` until `answer` is called for it.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[DecodeJob], Answer] = spans,
+        settings: SessionSettings | None = None,
+        capabilities: Capabilities = CAPABILITIES,
+    ) -> None:
+        self.decode = decode
+        self.wire = m.WireV1()
+        self.protocol = SessionProtocol("s", settings or SessionSettings(), capabilities)
+        self.events: list[m.Event] = []
+        self.messages: list[dict[str, Any]] = []
+        self.jobs: list[DecodeJob] = []  # every decode job ever handed out
+        self.pending: list[DecodeJob] = []
+        self.cancelled: list[int] = []
+        self.hold_scores = False
+        self.held_scores: list[ScoreJob] = []
+        self._rest: dict[tuple[int, int], Samples] = {}
+
+    def say(self, *texts: str) -> None:
+        """Send text frames."""
+        for text in texts:
+            for item in self.wire.decode(text):
+                assert not isinstance(item, bytes)
+                self.protocol.receive_command(item)
+                self.turn()
+
+    def hear(self, samples: Samples, packet: int = 1600) -> None:
+        """Send audio in packets."""
+        for start in range(0, len(samples), packet):
+            self.protocol.receive_audio(samples[None, start : start + packet])
+            self.turn()
+
+    def answer(self, job: DecodeJob, answer: Decoded | Exception) -> None:
+        """Answer a pending job."""
+        if job in self.pending:
+            self.pending.remove(job)
+        self._tell(job, answer)
+        self.turn()
+
+    def release_scores(self) -> None:
+        """Score what was held."""
+        self.hold_scores = False
+        while self.held_scores:
+            job = self.held_scores.pop(0)
+            self.protocol.receive_result(job, self._score(job))
+        self.turn()
+
+    def turn(self) -> None:
+        """Do what the protocol wants until it wants nothing more."""
+        while True:
+            jobs: list[Job] = self.protocol.jobs_to_run()
+            cancelled = self.protocol.jobs_to_cancel()
+            self.cancelled += cancelled
+            self.pending = [job for job in self.pending if job.id not in cancelled]
+            events = self.protocol.events_to_send()
+            self.events += events
+            self.messages += [json.loads(message) for message in self.wire.encode(events)]
+            if not jobs:
+                return
+            for job in jobs:
+                self._run(job)
+
+    def of(self, kind: type[m.Event]) -> list[Any]:
+        """Events of one type so far."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def sentences(self) -> list[str]:
+        """Texts locked so far in all sessions."""
+        return [s.text for event in self.of(m.SegmentLocked) for s in event.sentences]
+
+    def _run(self, job: Job) -> None:
+        if isinstance(job, ScoreJob):
+            if self.hold_scores:
+                self.held_scores.append(job)
+            else:
+                self.protocol.receive_result(job, self._score(job))
+            return
+        self.jobs.append(job)
+        answer = self.decode(job)
+        if answer is None:
+            self.pending.append(job)
+        else:
+            self._tell(job, answer)
+
+    def _tell(self, job: DecodeJob, answer: Decoded | Exception) -> None:
+        if isinstance(answer, Exception):
+            self.protocol.receive_failure(job, answer)
+        else:
+            self.protocol.receive_result(job, replace(answer, took_ms=answer.took_ms or 1.0))
+
+    def _score(self, job: ScoreJob) -> Probabilities:
+        key = (job.epoch, job.channel)
+        held = np.concatenate([self._rest.get(key, np.zeros(0, np.float32)), job.samples])
+        hops = len(held) // HOP
+        self._rest[key] = held[hops * HOP :]
+        levels = np.abs(held[: hops * HOP]).reshape(hops, HOP).max(axis=1, initial=0.0)
+        return (levels > 0.05).astype(np.float32)

@@ -1,0 +1,114 @@
+"""Bytes to samples, samples to frames, and the audio that is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realtime_server.core.audio import AudioBuffer, Framer, Pcm16Reader
+from realtime_server.core.segments import FRAME, HOP
+from tests.audio import pcm16, silence, tone
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=6))
+def test_bytes_in_any_pieces_give_the_same_samples(data: bytes, cuts: list[int]) -> None:
+    whole = Pcm16Reader().receive_bytes(data)
+    reader, edges = Pcm16Reader(), [0, *sorted(cuts), len(data)]
+    pieces = [reader.receive_bytes(data[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+def test_pcm16_spans_minus_one_to_one() -> None:
+    samples = Pcm16Reader().receive_bytes(np.array([-32768, 0, 32767], "<i2").tobytes())
+    assert samples.dtype == np.float32
+    assert samples.tolist() == [-1.0, 0.0, 32767 / 32768]
+
+
+@given(st.lists(st.integers(0, 3000), max_size=8), st.integers(0, 5 * FRAME))
+def test_frames_come_out_in_order_and_whole(sizes: list[int], at_most: int) -> None:
+    audio = np.arange(sum(sizes), dtype=np.float32)
+    framer, taken, position = Framer(), [], 0
+    for size in sizes:
+        framer.receive_samples(audio[position : position + size])
+        position += size
+        frames = framer.take(at_most)
+        assert len(frames) <= at_most
+        assert len(frames) % FRAME == 0
+        taken.append(frames)
+    taken.append(framer.take_rest())
+    assert framer.ready == 0
+    assert np.array_equal(np.concatenate(taken), audio)
+
+
+def test_the_buffer_is_addressed_by_absolute_position() -> None:
+    buffer = AudioBuffer()
+    buffer.append(np.arange(100, dtype=np.float32))
+    buffer.append(np.arange(100, 20_000, dtype=np.float32))
+    buffer.discard_before(15_000)
+    assert buffer.start == 15_000
+    assert buffer.end == 20_000
+    assert buffer.read(16_000, 16_003).tolist() == [16_000, 16_001, 16_002]
+    with pytest.raises(ValueError, match="not within the kept audio"):
+        buffer.read(14_999, 15_010)
+
+
+def test_what_is_read_is_a_copy() -> None:
+    buffer = AudioBuffer()
+    buffer.append(tone(0.1))
+    buffer.read(0, 10)[:] = 7
+    assert buffer.read(0, 10).max() < 1
+
+
+def test_a_little_is_not_worth_moving_the_rest() -> None:
+    buffer = AudioBuffer()
+    buffer.append(tone(1.0))
+    buffer.discard_before(100)
+    assert buffer.start == 0
+    buffer.discard_before(-5)
+    assert buffer.start == 0
+
+
+def test_memory_follows_what_is_kept_not_what_was_received() -> None:
+    buffer = AudioBuffer()
+    second = tone(1.0)
+    for _ in range(200):
+        buffer.append(second)
+        buffer.discard_before(buffer.end - len(second))
+    assert len(buffer._data) <= 8 * len(second)
+
+
+def test_a_burst_gives_its_memory_back() -> None:
+    buffer = AudioBuffer()
+    buffer.append(tone(60.0))
+    buffer.discard_before(buffer.end - FRAME)
+    assert len(buffer._data) <= 4 * FRAME
+
+
+def test_the_quietest_place_is_the_pause_between_words() -> None:
+    buffer = AudioBuffer()
+    buffer.append(np.concatenate([tone(1.0), silence(0.2), tone(0.5), silence(0.06), tone(1.0)]))
+    cut = buffer.quietest(0, buffer.end)
+    assert 1.0 * 16_000 < cut < 1.2 * 16_000
+
+
+def test_among_equally_quiet_places_the_latest_wins() -> None:
+    buffer = AudioBuffer()
+    buffer.append(np.concatenate([tone(0.5), silence(0.2), tone(0.5), silence(0.2), tone(0.5)]))
+    assert 1.2 * 16_000 <= buffer.quietest(0, buffer.end) <= 1.4 * 16_000
+
+
+@given(st.integers(-10, 40_000), st.integers(0, 40_000))
+def test_the_quietest_place_lies_in_the_range_asked_for(first: int, length: int) -> None:
+    buffer = AudioBuffer()
+    buffer.append(np.random.default_rng(0).normal(size=32_000).astype(np.float32))
+    first = min(first, buffer.end)
+    cut = buffer.quietest(first, first + length)
+    assert max(first, 0) <= cut <= max(min(first + length, buffer.end), 0)
+
+
+def test_where_there_is_too_little_to_compare_the_end_is_taken() -> None:
+    buffer = AudioBuffer()
+    buffer.append(tone(0.05))
+    assert buffer.quietest(0, 2 * HOP) == 2 * HOP
