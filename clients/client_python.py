@@ -51,12 +51,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 SAMPLE_RATE = 16_000  # of the wire
 FRAME_BYTES = 2 * SAMPLE_RATE // 10  # 100 ms a message
 MIC_QUEUE_BLOCKS = 600  # a minute of microphone audio is held while the network is stuck
-FILE_LEAD_MS = 60_000  # a file is sent at most this far ahead of the results,
+FILE_LEAD_MS = 120_000  # a file is sent at most this far ahead of the results,
 HOLD_S = 1.0  # then a frame a second: a server takes seconds without audio for the end of a sentence
+JOINERS = "\u200c\u200d"  # of Persian and Indic letters, and of emoji
 
 CLOSE_CODES = {
     1000: "the server closed the connection",
-    1003: "the server does not take this kind of message",
     1006: "the connection was lost",
     1008: "the server ended the session: it is not allowed, or it reached a limit",
     1009: "the server found a message too big",
@@ -75,15 +75,11 @@ OpenStream = Callable[[OnBlock, Callable[[], None]], AbstractContextManager[obje
 
 
 class ClientError(Exception):
-    """One sentence for the user."""
+    """One sentence for the user, and the exit status."""
 
-    exit_code = 1
-
-
-class InputError(ClientError):
-    """An argument, a file or a microphone cannot be used."""
-
-    exit_code = 2
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True)
@@ -118,14 +114,16 @@ class FileAudio:
         self, path: Path, pace: float, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
     ) -> None:
         self._frames, self._pace, self._clock, self._sleep = open_audio(path), pace, clock, sleep
-        self._stopped = False
+        self.heard_ms, self._stopped = 0.0, False  # what the results account for
 
     async def frames(self) -> AsyncGenerator[bytes]:
         start, samples = self._clock(), 0
         while (frame := await asyncio.to_thread(next, self._frames, b"")) and not self._stopped:
             samples += len(frame) // 2
-            late = samples / SAMPLE_RATE / self._pace if self._pace else 0.0  # by the count: no drift
-            while (wait := start + late - self._clock()) > 0 and not self._stopped:
+            due = start + (samples / SAMPLE_RATE / self._pace if self._pace else 0)  # by the count: no drift
+            if samples * 1000 / SAMPLE_RATE - self.heard_ms > FILE_LEAD_MS:
+                due = max(due, self._clock() + HOLD_S)
+            while (wait := due - self._clock()) > 0 and not self._stopped:
                 await self._sleep(min(wait, 0.1))
             yield frame
 
@@ -136,17 +134,15 @@ class FileAudio:
 class MicAudio:
     """The microphone; its driver calls back on a thread of its own, which has to wake the event loop."""
 
+    heard_ms = 0.0  # it cannot wait for the results
+
     def __init__(self, open_stream: OpenStream, note: Note) -> None:
         self._loop, self._note, self._dropped = asyncio.get_running_loop(), note, 0
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()  # b"" ends it
         self._stream = open_stream(self._on_block, self.stop)
 
     def _on_block(self, samples: Any, count: int, moment: Any, status: Any) -> None:
-        self._wake(self._take, bytes(samples), bool(status))
-
-    def _wake(self, call: Callable[..., object], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens
-            self._loop.call_soon_threadsafe(call, *arguments)
+        self._loop.call_soon_threadsafe(self._take, bytes(samples), bool(status))
 
     def _take(self, block: bytes, overflow: bool) -> None:
         full = self._queue.qsize() >= MIC_QUEUE_BLOCKS
@@ -166,7 +162,7 @@ class MicAudio:
 
     def stop(self) -> None:
         """End the frames, after the block that the driver is filling."""
-        self._wake(self._loop.call_later, 0.1, self._queue.put_nowait, b"")
+        self._loop.call_soon_threadsafe(self._loop.call_later, 0.1, self._queue.put_nowait, b"")
 
 
 def open_microphone(device: int | None, note: Note) -> MicAudio:
@@ -176,7 +172,7 @@ def open_microphone(device: int | None, note: Note) -> MicAudio:
     try:
         return MicAudio(lambda take, end: stream(callback=take, finished_callback=end), note)
     except (driver.PortAudioError, ValueError) as error:
-        raise InputError(f"cannot open the microphone ({error}); see --list-devices") from None
+        raise ClientError(f"cannot open the microphone ({error}); see --list-devices", 2) from None
 
 
 def open_audio(path: Path) -> Iterator[bytes]:
@@ -185,10 +181,10 @@ def open_audio(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             empty = not file.read(1)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        raise ClientError(f"cannot read {path}: {error.strerror}", 2) from None
     frames = cut_frames(decode(path))
     if empty or not (first := next(frames, b"")):
-        raise InputError(f"{path} {'is empty' if empty else 'holds no audio'}")
+        raise ClientError(f"{path} {'is empty' if empty else 'holds no audio'}", 2)
     return chain([first], frames)
 
 
@@ -211,7 +207,7 @@ def decode(path: Path) -> Iterator[Samples]:
             if soxr:
                 yield soxr.resample_chunk(np.zeros(0, np.float32), last=True)
     except soundfile.SoundFileError as error:
-        raise InputError(f"cannot read {path} as audio ({error}); ffmpeg can turn it into WAV") from None
+        raise ClientError(f"cannot read {path} as audio ({error}); ffmpeg can turn it into WAV", 2) from None
 
 
 def cut_frames(blocks: Iterable[Samples]) -> Iterator[bytes]:
@@ -230,17 +226,15 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"{module} is missing: pip install {module}") from None
+        raise ClientError(f"{module} is missing: pip install {module}", 2) from None
     except OSError as error:  # sounddevice without its library
-        raise InputError(f"{module}: {error} (Debian and Ubuntu: apt install libportaudio2)") from None
+        raise ClientError(f"{module}: {error} (Debian and Ubuntu: apt install libportaudio2)", 2) from None
 
 
 def printable(text: object) -> str:
-    """Drop what could steer a terminal (control, formatting, half surrogates), but not what joins letters."""
-    kept = (
-        c for c in str(text) if c in "\n\t\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Cs")
-    )
-    return "".join(kept).replace("\n", " ").replace("\t", " ")
+    """Drop what could steer a terminal (control, formatting, half surrogates), but not joiners of letters."""
+    text = str(text).replace("\n", " ")
+    return "".join(c for c in text if c in JOINERS or unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
 
 
 def end_that_fits(text: str, columns: int) -> str:
@@ -320,7 +314,6 @@ class Client:
         self._sentences: list[Sentence] = []
         self._failure: ClientError | None = None
         self._stopping = self._stop_sent = self._final = False
-        self._sent_ms, self._heard_ms, self._progress = 0.0, 0.0, asyncio.Event()
 
     async def run(self) -> list[Sentence]:
         """Return the final sentences; raises ClientError without a final text for all of the audio."""
@@ -337,8 +330,8 @@ class Client:
             self._failure = ClientError("stopped before the final text: what is shown may be incomplete")
         finally:
             self._display.finish()
-        if self._failure:
-            raise self._failure
+        if self._failure or not self._final:
+            raise self._failure or ClientError("the server ended the session without a final text")
         return self._sentences
 
     def stop(self) -> None:
@@ -364,7 +357,7 @@ class Client:
         for command, acknowledgement in commands.items():
             await self._socket.send(command)
             if await self._receive() != acknowledgement:
-                raise InputError(f"the server does not accept {command[:80]}")
+                raise ClientError(f"the server does not accept {command[:80]}", 2)
 
     async def _send_audio(self) -> None:
         with suppress(ConnectionClosed):  # the receiver reports it
@@ -372,19 +365,10 @@ class Client:
                 async with aclosing(self._audio.frames()) as frames:
                     async for frame in frames:
                         await self._socket.send(frame)
-                        self._sent_ms += len(frame) * 1000 / 2 / SAMPLE_RATE
-                        await self._stay_close()
             except ClientError as damaged:  # what could be read is still worth its text
                 self._failure = damaged
             self._stop_sent = True
             await self._socket.send("STOP")
-
-    async def _stay_close(self) -> None:
-        """Hold a file that is read faster than it is recognized; a microphone cannot wait."""
-        self._progress.clear()
-        if self._options.file and self._sent_ms - self._heard_ms > FILE_LEAD_MS and not self._stopping:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._progress.wait(), HOLD_S)
 
     async def _receive_results(self, sender: asyncio.Task[None]) -> None:
         """Receive until the server has nothing more to say, however long the final text takes."""
@@ -414,10 +398,9 @@ class Client:
     def _take_result(self, message: dict[str, Any]) -> None:
         found = message["sentences"]
         self._sentences = [Sentence((s["start"], s["end"]), s["text"], s.get("spk")) for s in found]
-        self._heard_ms = message.get("duration_ms", self._sent_ms)
-        self._final = self._stop_sent and message["is_final"]  # one before STOP is of an early end
+        self._audio.heard_ms = float(message.get("duration_ms", "inf"))
+        self._final |= self._stop_sent and message["is_final"]  # one before STOP is of a session cut short
         self._display.result(self._sentences, message["partial"], self._final)
-        self._progress.set()
 
 
 async def open_socket(server: str) -> ClientConnection:

@@ -73,9 +73,7 @@ OFFLINE_SCHEDULE = SilenceSchedule.parse(
 class ReferenceCounting:
     """How FunASR's own streaming wrapper counts under a schedule; for comparing with it, not for use."""
 
-    idle_counts: (
-        bool  # the length runs from the end of the previous segment (up to 1.4.0), not from the start
-    )
+    idle_counts: bool  # length counts from the previous segment's end (to release 1.4.14), not from the start
     subtracted_ms: int = SUBTRACTED_MS
     call_frames: int = 6  # frames per call; the schedule is looked up once in each, trailing silence counted
 

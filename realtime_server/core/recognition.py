@@ -49,6 +49,7 @@ class Recognition:
         self._eager_answer: Decoded | None = None
         self._pause_end: int | None = None
         self._retried = False
+        self._heard_until = start
 
     def receive_position(self, position: int, *, load_ms: float) -> None:
         """Samples up to `position` are judged: ask for a partial if one is due."""
@@ -70,9 +71,13 @@ class Recognition:
         self._pause_end = None
         self._drop_eager()
 
-    def receive_close(self, start: int, end: int) -> Segment:
-        """The segment is [start, end): get its final."""
+    def receive_close(self, start: int, end: int, *, heard_until: int) -> Segment:
+        """The segment is [start, end): get its final.
+
+        heard_until: partials that cover audio up to there say nothing of what follows the segment.
+        """
         self.segment = Segment(self.index, self.channel, start, end)
+        self._heard_until = heard_until
         if self._partial:
             self._cancel(self._partial)
             self._partial = None
@@ -117,9 +122,10 @@ class Recognition:
             self._retried = True
             self._submit("final", Priority.FINAL, job.start, job.end)
             return
-        whole = bool(self.shown) and self.covered >= job.end
+        within = self.covered <= self._heard_until
+        whole = within and bool(self.shown) and self.covered >= job.end
         self.settled = Settled(
-            text=self.shown,
+            text=self.shown if within else self._stable.proven_until(self._heard_until),
             flags=("recovered",) if whole else ("failed",),
             error=None if whole else str(error) or type(error).__name__,
         )
@@ -128,9 +134,8 @@ class Recognition:
         assert self.segment is not None
         seconds = (self.segment.end - self.segment.start) / SAMPLE_RATE
         cleaned = clean(decoded.text, seconds=seconds, finish=decoded.finish)
-        kept = recover(
-            cleaned.text, finish=decoded.finish, reduced=cleaned.reduced, proven=self._stable.stable
-        )
+        proven = self._stable.proven_until(self._heard_until)
+        kept = recover(cleaned.text, finish=decoded.finish, reduced=cleaned.reduced, proven=proven)
         flags: tuple[Flag, ...] = ()
         if kept.recovered:
             flags = ("recovered",)

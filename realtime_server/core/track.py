@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from realtime_server.core.audio import AudioBuffer, Framer
 from realtime_server.core.endpointing import (
@@ -195,7 +196,7 @@ class Track:
             self._close_open = False
 
     def _receive_endpoints(self, events: list[EndpointEvent]) -> None:
-        for event in events:
+        for event, following in zip_longest(events, events[1:]):
             match event:
                 case SpeechStarted(start=start):
                     self._open_segment(start)
@@ -206,7 +207,9 @@ class Track:
                 case SpeechResumed() if self._open:
                     self._open.receive_resume()
                 case SpeechEnded(start=start, end=end) if self._open:
-                    self._close_segment(self._open, start, end)
+                    goes_on = isinstance(following, SpeechStarted) and following.start == end
+                    heard_until = end if goes_on else max(end, self._endpointer.position)
+                    self._close_segment(self._open, start, end, heard_until)
 
     def _open_segment(self, start: int) -> None:
         context, index, options = self._context, self._segments, self._context.options()
@@ -234,8 +237,8 @@ class Track:
         self._live.append(recognition)
         self.output.opened.append(recognition)
 
-    def _close_segment(self, recognition: Recognition, start: int, end: int) -> None:
-        recognition.receive_close(start, end)
+    def _close_segment(self, recognition: Recognition, start: int, end: int, heard_until: int) -> None:
+        recognition.receive_close(start, end, heard_until=heard_until)
         self.output.closed.append(recognition)
         if recognition.settled:
             self._after_answer(recognition)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from realtime_server.core.jobs import Decoded, DecodeJob, DecodeKind, Probabilities, Samples, ScoreJob
+from realtime_server.core.languages import CODES
 from realtime_server.core.segments import HOP, SAMPLE_RATE, Word, to_ms
 from realtime_server.engines.base import Capabilities
 from realtime_server.errors import EngineError, UnsupportedError
@@ -34,7 +35,7 @@ UNITS = (  # noqa: SIM905 - a list literal would take a line per word
 ).split()
 TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 CAPABILITIES = Capabilities(
-    languages=frozenset({"zh", "en", "ja", "ko", "yue"}),
+    languages=CODES,
     hotwords="full",
     words=True,
     logprobs=True,
@@ -290,8 +291,8 @@ def _words(start: int, loud: NDArray[np.bool_]) -> Iterator[Word]:
     """Number words from the first to the last loud hop, both rounded to slots; quiet slots have none."""
     hops = start + HOP * np.flatnonzero(loud)
     onset, offset = int(hops[0]), int(hops[-1]) + HOP
-    first = round(onset / SLOT)
-    for slot in range(first, max(first + 1, round(offset / SLOT))):
+    first, last = (onset + SLOT // 2) // SLOT, (offset + SLOT // 2) // SLOT
+    for slot in range(first, max(first + 1, last)):
         begin, end = max(slot * SLOT, onset), min((slot + 1) * SLOT, offset)
         if begin >= end:  # the only word of a window too short for one
             begin, end = onset, offset

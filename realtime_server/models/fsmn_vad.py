@@ -137,8 +137,6 @@ class FsmnStream:
             self._frames = np.repeat(frames[:1], CONTEXT, axis=0)
         self._frames = np.concatenate([self._frames, frames])
         count = len(self._frames) - 2 * CONTEXT
-        if count <= 0:
-            return np.empty(0, np.float32)
         step = self._frames.strides[0]
         spliced = np.lib.stride_tricks.as_strided(self._frames, (count, FEATURES), (step, step // MEL_BINS))
         scores, self._caches = self._model.encode(spliced, self._caches)

@@ -134,6 +134,7 @@ class RealtimeASRSession:
         """Do what the protocol wants done next."""
         for job in self._protocol.jobs_to_run():
             task = asyncio.create_task(self._run(job))
+            task.add_done_callback(self._check_task)
             self._tasks[job.id] = task
         for job_id in self._protocol.jobs_to_cancel():
             if job_id in self._tasks:
@@ -175,6 +176,14 @@ class RealtimeASRSession:
         self._tasks.pop(job.id, None)
         self._protocol.receive_failure(job, failure)
         self._turn()
+
+    def _check_task(self, task: asyncio.Task[None]) -> None:
+        """A fault of our own ends the session visibly instead of leaving it waiting for ever."""
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("session %s: internal error", self.id, exc_info=error)
+            self.closing = m.Closing(upto=0, close_code=1011, reason="internal error")
+            self.log.close()
+            self._ended.set()
 
     async def _compute(self, job: Job) -> Decoded | Probabilities:
         if isinstance(job, DecodeJob):

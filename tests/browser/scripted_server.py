@@ -194,7 +194,7 @@ class ScriptedServer:
             return _response(200, json.dumps(self.health), {"Content-Type": "application/json"})
         if path == "/ready":
             ready = self.refuse is None
-            return _response(200 if ready else self.refuse or 503, json.dumps({"ready": ready}), {})
+            return _response(200 if ready else self.refuse or 503, json.dumps({"ready": ready, "reason": None if ready else "full"}), {})
         return _response(404, "not found\n", {})
 
 

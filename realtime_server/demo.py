@@ -1,0 +1,182 @@
+"""`realtime-server demo`: fetch what is needed, serve, stream a recording, print the text; each step is told.
+
+The server is a process of its own, started as a user would start it, and the client is the one in clients/:
+what works here works by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import IO, Any
+
+from realtime_server import weights
+from realtime_server.errors import ConfigurationError, RealtimeServerError
+from realtime_server.resources import find_resource
+
+HOST = "127.0.0.1"
+READY_S = 180.0  # for the server to load its models
+STOP_S = 40.0  # for it to stop
+RECORDING = "two_cities.wav"
+TEXT = """
+It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness,
+it was the epoch of belief, it was the epoch of incredulity, it was the season of light, it was the season of
+darkness, it was the spring of hope, it was the winter of despair, we had everything before us, we had nothing
+before us, we were all going direct to heaven, we were all going direct the other way. In short, the period was
+so far like the present period that some of its noisiest authorities insisted on its being received, for good or
+for evil, in the superlative degree of comparison only.
+"""  # read in RECORDING
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `demo`."""
+    parser.add_argument("--file", type=Path, help="stream this recording (default: 44 s of Dickens, fetched)")
+    parser.add_argument("--port", type=int, default=0, help="of the server (default: a free one)")
+    parser.add_argument(
+        "--engine", default="embedded", help="recognizer, as for serve (default: %(default)s)"
+    )
+    parser.add_argument("--pace", type=float, default=1.0, help="1: as spoken, 0: as fast as it goes")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return 0 if the final text arrived, is not empty, and the server stopped without an error."""
+    _let_signals_interrupt()
+    client, port = load_client(), free_port(arguments.port)
+    recording = _fetch(arguments.engine, arguments.file)
+    _say(f"2/4 Starting the server with the recognizer '{arguments.engine}' on port {port}")
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        with _server(arguments.engine, port, log) as process:
+            _wait_until_ready(process, port, log)
+            _say(f"3/4 Streaming {recording} at {arguments.pace:g} x the pace of speech")
+            text = _stream(client, f"ws://{HOST}:{port}", recording, arguments.pace)
+            _say("4/4 Stopping the server")
+        if process.returncode != 0:
+            raise RealtimeServerError(_last_words(process, log))
+    _report(text, arguments)
+    return 0 if text else 1
+
+
+def load_client() -> Any:
+    """Import clients/client_python.py, which stands alone, from the checkout or the wheel."""
+    spec = importlib.util.spec_from_file_location("client_python", find_resource("clients/client_python.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def free_port(wanted: int) -> int:
+    """Return the wanted port, or for 0 a free one; raises ConfigurationError if it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted))
+        except (OSError, OverflowError) as error:
+            raise ConfigurationError(f"--port {wanted} cannot be used: {error}") from error
+        return int(probe.getsockname()[1])
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words without punctuation."""
+    return re.findall(r"[\w']+", text.lower())
+
+
+def count_errors(said: str, heard: str) -> int:
+    """Count the words to change, remove or add to get from one text to the other."""
+    above: Sequence[int] = range(len(words_of(heard)) + 1)
+    for row, word in enumerate(words_of(said), start=1):
+        line = [row]
+        for column, other in enumerate(words_of(heard)):
+            line.append(min(above[column] + (word != other), above[column + 1] + 1, line[column] + 1))
+        above = line
+    return above[-1]
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _let_signals_interrupt() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # KeyboardInterrupt: `with` ends the server
+
+
+def _fetch(engine: str, file: Path | None) -> Path:
+    """Fetch what this demo lacks and return the recording."""
+    groups = ["embedded"] * (engine == "embedded") + ["demo"] * (file is None)
+    _say(f"1/4 Fetching and checking: {' and '.join(groups) or 'nothing to do'}")
+    weights.fetch(groups)
+    return file or weights.find("recordings") / RECORDING
+
+
+@contextmanager
+def _server(engine: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `realtime-server serve`, and stop it as a service manager would."""
+    command = [sys.executable, "-m", "realtime_server", "serve", "--engine", engine, "--host", HOST]
+    command += ["--port", str(port), *(["--vad", "level"] if engine == "fake" else [])]
+    # Out of reach of the terminal's Ctrl-C, which is for the client: it still wants its final text.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: IO[str]) -> None:
+    deadline = time.monotonic() + READY_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError, HTTPException), closing(HTTPConnection(HOST, port, timeout=5)) as connection:
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        time.sleep(0.1)
+    raise RealtimeServerError(_last_words(process, log))
+
+
+def _last_words(process: subprocess.Popen[bytes], log: IO[str]) -> str:
+    log.seek(0)
+    how = "is not ready in time" if process.poll() is None else f"ended with code {process.returncode}"
+    return f"the server {how}. It said:\n{log.read()[-4000:]}"
+
+
+def _stream(client: Any, address: str, recording: Path, pace: float) -> str:
+    """Stream as the client's command line does and return the final text."""
+    options = client.Options(server=address, file=recording, pace=pace)
+    try:
+        sentences = asyncio.run(client.transcribe(options, client.Display(sys.stdout, sys.stderr)))
+    except client.ClientError as error:
+        raise RealtimeServerError(str(error)) from error
+    finally:
+        _let_signals_interrupt()
+    return str(client.printable(" ".join(sentence.text for sentence in sentences)))
+
+
+def _report(text: str, arguments: argparse.Namespace) -> None:
+    _say(f"\nThe whole transcript:\n\n{text}\n")
+    if arguments.file is None:
+        words = len(words_of(TEXT))
+        _say(
+            f"Of the {words} words of the reading, {count_errors(TEXT, text)} are wrong, missing or added.\n"
+        )
+    _say("To talk to it yourself, start the server and open http://localhost:10095/ in a browser:")
+    _say(f"\n    realtime-server serve --engine {arguments.engine}")

@@ -1,0 +1,190 @@
+"""Protocol 1 on the wire: frames to commands, events to messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from realtime_server.core import messages as m
+from realtime_server.core.segments import Sentence
+
+
+def decode(frame: str | bytes) -> Any:
+    (item,) = m.WireV1().decode(frame)
+    return item
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("START", m.Start()),
+        ("  start\n", m.Start()),
+        ("Stop", m.Stop()),
+        ("COMMIT", m.Commit()),
+        ("HOTWORDS:a,b", m.SetHotwords(("a", "b"))),
+        ("hotwords: 张三，李四、王五,赵六\n陈七 ", m.SetHotwords(("张三", "李四", "王五", "赵六", "陈七"))),
+        ("HOTWORDS:a,,a, ", m.SetHotwords(("a",))),
+        ("HOTWORDS:", m.SetHotwords(())),
+        ("LANGUAGE: 中文 ", m.SetLanguage("中文")),
+        ("LANGUAGE:", m.SetLanguage("")),
+        ("POSTPROCESS_HOTWORDS:x=>y,z", m.SetReplacements({"x": "y", "z": "z"})),
+        ("POSTPROCESS_HOTWORDS:a->b，c→d", m.SetReplacements({"a": "b", "c": "d"})),
+        ("POSTPROCESS_HOTWORDS:gone=>", m.SetReplacements({"gone": ""})),
+        ("POSTPROCESS_HOTWORDS:", m.SetReplacements({})),
+    ],
+)
+def test_commands_are_read(text: str, command: m.Command) -> None:
+    assert decode(text) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hello", "unknown command: hello"),
+        ("", "unknown command"),
+        ("STARTED", "unknown command: STARTED"),
+        ("HOTWORDS", "unknown command: HOTWORDS"),
+        ("START:", "unknown command"),
+        ("x" * 500, "x" * 80 + "…"),
+        ('{"mode": "2pass", "chunk_size": [5, 10, 5]}', "older JSON protocol"),
+        ('START {"protocol": 2}', "protocol 2"),
+        ("POSTPROCESS_HOTWORDS:a=>b=>c", "cannot read 'a=>b=>c'"),
+        ("POSTPROCESS_HOTWORDS:=>b", "cannot read '=>b'"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_in_words(text: str, words: str) -> None:
+    command = decode(text)
+    assert isinstance(command, m.Invalid)
+    assert words in command.message
+    assert len(command.message) < 200
+
+
+def test_audio_passes_as_it_is() -> None:
+    assert decode(b"\x01\x02\x03") == b"\x01\x02\x03"
+
+
+def messages(wire: m.WireV1, *events: m.Event) -> list[dict[str, Any]]:
+    return [json.loads(message) for message in wire.encode(events)]
+
+
+def locked(segment: int, *texts: str, upto: int, speaker: int | None = None) -> m.SegmentLocked:
+    sentences = tuple(
+        Sentence(id=n, segment=segment, channel=0, text=text, start_ms=0, end_ms=500, speaker=speaker)
+        for n, text in enumerate(texts)
+    )
+    return m.SegmentLocked(upto=upto, channel=0, segment=segment, sentences=sentences)
+
+
+def opened(segment: int, start: int) -> m.SegmentOpened:
+    return m.SegmentOpened(upto=0, channel=0, segment=segment, start=start)
+
+
+def partial(segment: int, start: int, end: int, text: str) -> m.PartialChanged:
+    return m.PartialChanged(upto=end, channel=0, segment=segment, start=start, end=end, text=text)
+
+
+def result(sentences: list[Any], partial: str, start: int, duration: int, final: bool = False) -> dict[str, Any]:
+    return {
+        "sentences": sentences, "partial": partial, "partial_start_ms": start,
+        "duration_ms": duration, "is_final": final,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (m.Started(upto=0), {"event": "started"}),
+        (m.Stopped(upto=0), {"event": "stopped"}),
+        (m.HotwordsSet(upto=0, words=("a", "张三")), {"event": "hotwords_set", "hotwords": ["a", "张三"]}),
+        (m.LanguageSet(upto=0, name="中文"), {"event": "language_set", "language": "中文"}),
+        (
+            m.ReplacementsSet(upto=0, replacements={"x": "y"}),
+            {"event": "postprocess_hotwords_set", "postprocess_hotwords": {"x": "y"}},
+        ),
+        (m.Failed(upto=0, code="c", message="no"), {"event": "error", "error": "no"}),
+        (m.Finished(upto=16_000), result([], "", 0, 1000, final=True)),
+        (m.Committed(upto=16_000), result([], "", 0, 1000, final=True)),
+        (m.Progress(upto=16_000), result([], "", 1000, 1000)),
+        (partial(0, 8_000, 16_000, "hi"), result([], "hi", 500, 1000)),
+        (locked(0, "Hi.", upto=16_000), result([{"text": "Hi.", "start": 0, "end": 500}], "", 1000, 1000)),
+        (
+            locked(0, "Hi.", upto=16_000, speaker=1),
+            result([{"text": "Hi.", "start": 0, "end": 500, "spk": 1}], "", 1000, 1000),
+        ),
+        (locked(0, upto=16_000), result([], "", 1000, 1000)),
+    ],
+)
+def test_each_event_has_its_message(event: m.Event, message: dict[str, Any]) -> None:
+    assert messages(m.WireV1(), event) == [message]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        opened(0, 0),
+        m.Warned(upto=0, code="c", message="w"),
+        m.Closing(upto=0, close_code=1008, reason="r"),
+    ],
+)
+def test_what_protocol_1_does_not_know_is_not_sent(event: m.Event) -> None:
+    assert messages(m.WireV1(), event) == []
+
+
+def test_json_is_not_escaped() -> None:
+    (message,) = m.WireV1().encode([partial(0, 0, 160, '你好 "x"')])
+    assert "你好" in message
+    assert json.loads(message)["partial"] == '你好 "x"'
+
+
+def test_every_result_repeats_the_whole_list() -> None:
+    wire = m.WireV1()
+    messages(wire, locked(0, "One.", upto=16_000))
+    (second,) = messages(wire, locked(1, "Two.", upto=32_000))
+    assert [s["text"] for s in second["sentences"]] == ["One.", "Two."]
+
+
+def test_changes_sent_together_become_one_result() -> None:
+    (message,) = messages(m.WireV1(), locked(0, "One.", upto=16_000), opened(1, 16_000), partial(1, 16_000, 24_000, "tw"))
+    assert message == result([{"text": "One.", "start": 0, "end": 500}], "tw", 1000, 1500)
+
+
+def test_a_change_before_an_answer_is_sent_before_it() -> None:
+    answers = messages(m.WireV1(), partial(0, 0, 160, "a"), m.LanguageSet(upto=160, name="en"))
+    assert [a.get("event", "result") for a in answers] == ["result", "language_set"]
+
+
+def test_the_final_needs_no_result_before_it() -> None:
+    answers = messages(m.WireV1(), locked(0, "One.", upto=160), m.Finished(upto=160), m.Stopped(upto=160))
+    assert [a.get("event", a.get("is_final")) for a in answers] == [True, "stopped"]
+    assert answers[0]["sentences"][0]["text"] == "One."
+
+
+def test_a_segment_that_waits_for_its_final_keeps_its_partial_before_the_next() -> None:
+    wire = m.WireV1()
+    messages(wire, opened(0, 0), partial(0, 0, 8_000, "one"), opened(1, 16_000))
+    (message,) = messages(wire, partial(1, 16_000, 24_000, "two"))
+    assert message["partial"] == "one two"
+    assert message["partial_start_ms"] == 0
+
+
+def test_a_failed_segment_without_text_is_no_sentence() -> None:
+    sentence = Sentence(id=0, segment=0, channel=0, text="", start_ms=0, end_ms=9, flags=("failed",))
+    event = m.SegmentLocked(upto=160, channel=0, segment=0, sentences=(sentence,))
+    assert messages(m.WireV1(), event)[0]["sentences"] == []
+
+
+def test_a_new_session_starts_with_an_empty_list() -> None:
+    wire = m.WireV1()
+    messages(wire, locked(0, "One.", upto=16_000), opened(1, 16_000), partial(1, 16_000, 20_000, "tw"))
+    _, after = messages(wire, m.Started(upto=0), m.Progress(upto=0))
+    assert after == result([], "", 0, 0)
+
+
+def test_after_a_commit_the_list_covers_the_next_utterance_only() -> None:
+    wire = m.WireV1()
+    (first,) = messages(wire, locked(0, "One.", upto=160), m.Committed(upto=160))
+    (second,) = messages(wire, locked(1, "Two.", upto=320), m.Committed(upto=320))
+    assert [s["text"] for s in first["sentences"]] == ["One."]
+    assert [s["text"] for s in second["sentences"]] == ["Two."]

@@ -1,0 +1,171 @@
+"""Stable text only grows and never ends within a word; a worse final never takes proven text away."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from realtime_server.core.jobs import Finish
+from realtime_server.core.postprocess import clean
+from realtime_server.core.stabilization import KEPT_PROVEN, Recovered, StableText, letters, recover
+
+PROVEN = "当然可以。目前我们已经完成了第一阶段的调查研究工作。"
+
+
+def after(*partials: str) -> StableText:
+    text = StableText()
+    for n, partial in enumerate(partials):
+        text.receive_partial(partial, 16_000 * (n + 1))
+    return text
+
+
+def proven(text: StableText) -> str:
+    return text.proven_until(text.latest_end)
+
+
+# Stable text
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "stable"),
+    [
+        ("", "", ""),
+        ("", "hello", ""),
+        ("hello", "hello", "hello"),
+        ("hello wor", "hello world", "hello"),
+        ("hello world", "hello wor", "hello"),
+        ("hello", "hello world", "hello"),
+        ("hello.", "hello world", "hello"),
+        ("Hello, world is", "hello world was", "hello world"),
+        ("don", "don't", ""),
+        ("today I don't know", "today I don’t know", "today I don’t know"),
+        ("今天天", "今天天气", "今天天"),
+        ("今天天气。", "今天天气很好。", "今天天气"),
+        ("今天天气，很好", "今天天气很好吗", "今天天气很好"),
+        ("用GPT测", "用GPTs测", "用"),
+        ("が", "か\u3099", "か\u3099"),
+        ("か", "か\u3099", ""),
+        ("안녕하", "안녕하세요", ""),
+        ("안녕 세", "안녕 세상", "안녕"),
+        ("สวัส", "สวัสดี", "สวัส"),
+        ("हिन्द", "हिन्दी", ""),
+        ("👩", "👩\u200d🔬", ""),
+        ("می\u200cخوا", "می\u200cخواهم", ""),
+        ("می\u200cخواهم", "میخواهم", "میخواهم"),
+        ("x 3.1", "x 3.14", "x 3"),
+    ],
+)
+def test_stable_is_what_two_partials_share(before: str, later: str, stable: str) -> None:
+    assert after(before, later).stable == stable
+
+
+def test_stable_text_never_changes() -> None:
+    text = after("I think so", "I think so too")
+    assert (text.stable, text.unstable) == ("I think so", " too")
+    text.receive_partial("I sink so too", 64_000)
+    assert (text.stable, text.unstable) == ("I think so", " too")
+    text.receive_partial("I", 80_000)
+    assert (text.stable, text.unstable) == ("I think so", "")
+    text.receive_partial("I think so too, yes", 96_000)
+    assert (text.stable, text.unstable, text.latest_end) == ("I think so", " too, yes", 96_000)
+
+
+@given(st.lists(st.text(st.sampled_from("ab' .好的か\u3099\u0301"), max_size=8), max_size=6))
+def test_stable_text_only_grows_and_ends_between_words(partials: list[str]) -> None:
+    text = StableText()
+    for n, partial in enumerate(partials):
+        shorter = text.stable
+        text.receive_partial(partial, n)
+        assert text.stable.startswith(shorter)
+        if partial.startswith(text.stable):
+            assert text.stable + text.unstable == partial
+        if text.stable != shorter:
+            inside = text.stable[-1] in "ab'" and text.unstable[:1] in ("a", "b", "'")
+            assert not inside
+            assert text.unstable[:1] not in ("\u3099", "\u0301")
+
+
+# Proven text
+
+
+def test_the_same_text_twice_is_proven_with_its_punctuation() -> None:
+    assert proven(after(PROVEN)) == ""
+    assert proven(after(PROVEN, PROVEN)) == PROVEN
+
+
+def test_one_worse_partial_does_not_unprove() -> None:
+    for worse in ("", "当然可以。", "当", "好，拜拜。"):
+        assert proven(after(PROVEN, PROVEN, worse)) == PROVEN
+
+
+def test_no_speech_twice_does_not_unprove() -> None:
+    assert proven(after(PROVEN, PROVEN, "", "")) == PROVEN
+
+
+def test_another_text_twice_is_the_proven_one() -> None:
+    assert proven(after("谢谢观看请订阅", "谢谢观看请订阅", "好。", "好。")) == "好。"
+
+
+def test_proven_text_grows_and_is_revised() -> None:
+    assert proven(after("a b c d", "a b c d", "a b c e f", "a b c e f g")) == "a b c e f"
+
+
+def test_a_segment_cut_early_gets_no_later_words() -> None:
+    text = after("one", "one two", "one two three", "one two three four")
+    # What partials n and n + 1 share was heard by the end of partial n.
+    assert [text.proven_until(16_000 * n) for n in range(4)] == ["", "one", "one two", "one two three"]
+    assert proven(text) == "one two three"
+
+
+def test_the_proven_texts_are_bounded() -> None:
+    text = after(*("好" * n for n in range(1, 200)))
+    assert proven(text) == "好" * 198
+    assert text.proven_until(16_000 * (198 - KEPT_PROVEN)) == ""
+
+
+# Finals
+
+
+@pytest.mark.parametrize("final", ["当然可以。", "当", "好", "", "好，拜拜。" * 80])
+def test_a_lost_tail_is_recovered(final: str) -> None:
+    cleaned = clean(final, seconds=6.0, finish="stop")
+    result = recover(cleaned.text, finish="stop", reduced=cleaned.reduced, proven=PROVEN)
+    assert result == Recovered(PROVEN, recovered=True)
+
+
+@pytest.mark.parametrize(
+    ("final", "finish", "reduced", "known", "recovered"),
+    [
+        ("anything", "stop", False, "", False),
+        ("", "gated", False, "", False),
+        ("", "gated", False, "。", False),
+        ("", "gated", False, "hello", True),
+        ("Hello, World!", "stop", False, "hello world", False),
+        ("hello word", "stop", False, "hello world", False),
+        ("hello worl", "stop", False, "hello world", True),
+        ("hello world and more", "stop", False, "hello world", False),
+        ("ＨＥＬＬＯ world", "stop", False, "hello world", False),
+        ("yes", "stop", False, "hello world", True),
+        ("1999", "stop", False, "nineteen ninety nine", False),
+        ("we are the champions", "stop", False, "we are the champignons", False),
+        ("we are the champions", "length", False, "we are the champignons", True),
+        ("we were the champions of it", "length", False, "we are the champignons", False),
+        ("we are bye bye", "stop", True, "we are here", True),
+        ("we are here and a very long tail follows bye bye", "stop", True, "we are here", False),
+    ],
+)
+def test_recover(final: str, finish: Finish, reduced: bool, known: str, recovered: bool) -> None:
+    text = known if recovered else final
+    assert recover(final, finish=finish, reduced=reduced, proven=known) == Recovered(text, recovered)
+
+
+@given(st.text(), st.text(), st.booleans())
+def test_what_is_locked_is_the_final_or_the_proven_text(final: str, known: str, reduced: bool) -> None:
+    result = recover(final, finish="stop", reduced=reduced, proven=known)
+    assert result.text == (known if result.recovered else final)
+    assert 2 * len(letters(result.text)) >= len(letters(known)) or any(map(str.isdigit, letters(final)))
+
+
+def test_letters() -> None:
+    assert letters("Ｈello, 世界! don't 3.5 हिन्दी") == "hello世界dont35हिन्दी"
