@@ -301,9 +301,9 @@ class Display:
         try:
             self._out.write(text)
             self._out.flush()
-        except BrokenPipeError:  # the reader of a pipe has gone
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
-            raise SystemExit(1) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())  # for the flush at exit
+            raise ClientError("nobody reads the output any more") from None
 
 
 class Client:
@@ -399,8 +399,9 @@ class Client:
         found = message["sentences"]
         self._sentences = [Sentence((s["start"], s["end"]), s["text"], s.get("spk")) for s in found]
         self._audio.heard_ms = float(message.get("duration_ms", "inf"))
-        self._final |= self._stop_sent and message["is_final"]  # one before STOP is of a session cut short
-        self._display.result(self._sentences, message["partial"], self._final)
+        final = self._stop_sent and message["is_final"]  # one before STOP is of a session cut short
+        self._display.result(self._sentences, message["partial"], final)
+        self._final |= final
 
 
 async def open_socket(server: str) -> ClientConnection:

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         with _server(arguments.engine, port, log) as process:
             _wait_until_ready(process, port, log)
-            _say(f"3/4 Streaming {recording} at {arguments.pace:g} x the pace of speech")
+            _say(f"3/4 Streaming {recording} (pace {arguments.pace:g})")
             text = _stream(client, f"ws://{HOST}:{port}", recording, arguments.pace)
             _say("4/4 Stopping the server")
         if process.returncode != 0:
@@ -116,6 +116,8 @@ def _let_signals_interrupt() -> None:
 
 def _fetch(engine: str, file: Path | None) -> Path:
     """Fetch what this demo lacks and return the recording."""
+    if file is not None and not file.is_file():
+        raise ConfigurationError(f"--file {file}: there is no such file")
     groups = ["embedded"] * (engine == "embedded") + ["demo"] * (file is None)
     _say(f"1/4 Fetching and checking: {' and '.join(groups) or 'nothing to do'}")
     weights.fetch(groups)

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Examples are not timed: the machine that runs the tests may be busy with others.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 SHARED = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

@@ -111,9 +111,9 @@ class AudioBuffer:
     def quietest(self, first: int, last: int) -> int:
         """Return the position in [first, last] around which the audio has the least energy, the latest of equals.
 
+        Both ends must lie within the kept audio.
         The energy is averaged over 120 ms, so the answer lies between words rather than inside one.
         """
-        first, last = max(first, self.start), min(last, self.end)
         audio = self.read(max(first - QUIET_WINDOW // 2, self.start), min(last + QUIET_WINDOW // 2, self.end))
         hops = len(audio) // HOP
         span = min(QUIET_WINDOW // HOP, hops)

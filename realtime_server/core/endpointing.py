@@ -160,7 +160,7 @@ class Endpointer:
     def receive_commit(self, at: int) -> list[EndpointEvent]:
         """Close the open segment now, at sample `at` of the audio, of which the last 100 ms may not be judged yet.
 
-        A segment in an announced pause ends where the pause said. No new one opens before `at`.
+        A segment in an announced pause ends where the pause said. No new one opens before that end.
         """
         if self._state is State.IDLE:
             return []

@@ -137,7 +137,7 @@ class SessionProtocol:
         self.counts.decode_failures += 1
         track = self._tracks[job.channel]
         if isinstance(job, ScoreJob):
-            track.receive_scorer_failure(job)
+            track.receive_scorer_failure()
             self._end_with("internal", f"voice activity detection failed: {error}; start a new session", 1011)
         else:
             track.receive_failure(job, error)
@@ -201,11 +201,11 @@ class SessionProtocol:
                 self._tell(m.Stopped(upto=self._upto))
             case m.Commit():
                 self._commit()
-            case m.SetHotwords() | m.SetLanguage() | m.SetReplacements():
-                for event in self._options.receive_command(item, self._upto):
-                    self._tell(event)
             case m.Invalid(message=message):
                 self._fail("bad_request", message)
+            case _:
+                for event in self._options.receive_command(item, self._upto):
+                    self._tell(event)
 
     def _start(self) -> None:
         for job_id in self._in_flight:
@@ -358,8 +358,7 @@ class SessionProtocol:
             )
 
     def _advance_upto(self) -> None:
-        if self._tracks:
-            self._upto = max(self._upto, min(track.accounted for track in self._tracks))
+        self._upto = max(self._upto, min((track.accounted for track in self._tracks), default=0))
         if self.state is State.ACTIVE and self._upto - self._told >= PROGRESS:
             self._tell(m.Progress(upto=self._upto))
 

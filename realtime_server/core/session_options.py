@@ -27,15 +27,13 @@ class SessionOptions:
     def receive_command(self, command: Setting, upto: int) -> list[m.Event]:
         """Obey a setting; return its acknowledgement, or the error that refuses it, stamped with `upto`."""
         try:
-            match command:
-                case m.SetHotwords(words=words):
-                    return self._set_hotwords(words, upto)
-                case m.SetLanguage(name=name):
-                    return self._set_language(name, upto)
-                case m.SetReplacements(replacements=replacements):
-                    self._check_list("replacements", [*replacements.keys(), *replacements.values()])
-                    self.replacements = dict(replacements)
-                    return [m.ReplacementsSet(upto=upto, replacements=self.replacements)]
+            if isinstance(command, m.SetHotwords):
+                return self._set_hotwords(command.words, upto)
+            if isinstance(command, m.SetLanguage):
+                return self._set_language(command.name, upto)
+            self._check_list("replacements", [*command.replacements.keys(), *command.replacements.values()])
+            self.replacements = dict(command.replacements)
+            return [m.ReplacementsSet(upto=upto, replacements=self.replacements)]
         except ProtocolError as error:
             return [m.Failed(upto=upto, code="bad_request", message=str(error))]
 

@@ -127,9 +127,7 @@ class Track:
         return self._close_open
 
     def receive_scores(self, job: ScoreJob, probabilities: Probabilities) -> None:
-        """The scorer's answer to the job in flight; others are ignored."""
-        if job is not self._scoring:
-            return
+        """The scorer's answer to the job in flight."""
         self._scoring = None
         self._receive_endpoints(self._endpointer.receive_probabilities(probabilities))
         if job.last:
@@ -140,18 +138,15 @@ class Track:
         self._forget_audio()
         self._score()
 
-    def receive_scorer_failure(self, job: ScoreJob) -> None:
+    def receive_scorer_failure(self) -> None:
         """The scorer lost this stream: what is open ends here, nothing more can be heard."""
-        if job is self._scoring:
-            self._scoring = None
-            self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
-            self.ended = True
+        self._scoring = None
+        self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end))
+        self.ended = True
 
     def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
         """The recognizer's answer."""
-        recognition = self._by_job.pop(job.id, None)
-        if recognition is None:
-            return
+        recognition = self._by_job.pop(job.id)
         self._load_ms += 0.3 * (decoded.took_ms - self._load_ms)
         before = recognition.shown, recognition.covered
         recognition.receive_decoded(job, decoded)
@@ -161,10 +156,9 @@ class Track:
 
     def receive_failure(self, job: DecodeJob, error: Exception) -> None:
         """The recognizer failed on a job."""
-        recognition = self._by_job.pop(job.id, None)
-        if recognition is not None:
-            recognition.receive_failure(job, error)
-            self._after_answer(recognition)
+        recognition = self._by_job.pop(job.id)
+        recognition.receive_failure(job, error)
+        self._after_answer(recognition)
 
     # --- inside -------------------------------------------------------------------------------------------
 
@@ -197,19 +191,19 @@ class Track:
 
     def _receive_endpoints(self, events: list[EndpointEvent]) -> None:
         for event, following in zip_longest(events, events[1:]):
-            match event:
-                case SpeechStarted(start=start):
-                    self._open_segment(start)
-                case SpeechPaused(end=end) if self._open:
-                    self._open.receive_pause(
-                        end, eager=self._load_ms <= self._context.settings.pace.eager_limit_ms
-                    )
-                case SpeechResumed() if self._open:
-                    self._open.receive_resume()
-                case SpeechEnded(start=start, end=end) if self._open:
-                    goes_on = isinstance(following, SpeechStarted) and following.start == end
-                    heard_until = end if goes_on else max(end, self._endpointer.position)
-                    self._close_segment(self._open, start, end, heard_until)
+            if isinstance(event, SpeechStarted):
+                self._open_segment(event.start)
+                continue
+            assert self._open is not None
+            if isinstance(event, SpeechPaused):
+                eager = self._load_ms <= self._context.settings.pace.eager_limit_ms
+                self._open.receive_pause(event.end, eager=eager)
+            elif isinstance(event, SpeechResumed):
+                self._open.receive_resume()
+            else:
+                goes_on = isinstance(following, SpeechStarted) and following.start == event.end
+                heard_until = event.end if goes_on else max(event.end, self._endpointer.position)
+                self._close_segment(self._open, event, heard_until)
 
     def _open_segment(self, start: int) -> None:
         context, index, options = self._context, self._segments, self._context.options()
@@ -237,8 +231,8 @@ class Track:
         self._live.append(recognition)
         self.output.opened.append(recognition)
 
-    def _close_segment(self, recognition: Recognition, start: int, end: int, heard_until: int) -> None:
-        recognition.receive_close(start, end, heard_until=heard_until)
+    def _close_segment(self, recognition: Recognition, ended: SpeechEnded, heard_until: int) -> None:
+        recognition.receive_close(ended.start, ended.end, heard_until=heard_until)
         self.output.closed.append(recognition)
         if recognition.settled:
             self._after_answer(recognition)

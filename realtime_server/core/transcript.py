@@ -6,7 +6,6 @@ one holds those behind it. Sentence ids are given in lock order over all channel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from realtime_server.core.segments import Flag, Segment, Sentence, Word
@@ -62,11 +61,6 @@ class Transcript:
             text = queue.settled.pop(first.index)
             locks.append(Lock(first, self._sentences(first, text), text))
         return locks
-
-    def waiting(self, channel: int) -> Sequence[Segment]:
-        """Segments of a channel that ended but are not locked, oldest first."""
-        queue = self._queues.get(channel)
-        return queue.segments if queue else ()
 
     def _sentences(self, segment: Segment, settled: Settled) -> tuple[Sentence, ...]:
         if not settled.text and not settled.flags:

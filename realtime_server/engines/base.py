@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from realtime_server.core.jobs import Capabilities, DecodeJob, Decoded, Probabilities, ScoreJob
+from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Probabilities, ScoreJob
 
 __all__ = ["Capabilities", "Engine", "Scorer"]
 

@@ -33,7 +33,7 @@ def _load_embedded(options: EngineOptions) -> Engine:
 
 
 def _load_fake(options: EngineOptions) -> Engine:
-    return FakeEngine(slots=options.fake_slots, decode_s=options.fake_decode_s)
+    return FakeEngine(slots=options.fake_slots, decode_s=options.fake_decode_s, keep_jobs=0)
 
 
 ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"embedded": _load_embedded, "fake": _load_fake}

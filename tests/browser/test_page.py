@@ -42,9 +42,17 @@ def listen(peer: Peer) -> None:
 
 def start_with_partial(page: Page) -> None:
     """Press Start and wait until a sentence is locked and a partial moves."""
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator(LOCKED)).to_have_count(1)
     expect(page.locator("#partial-text")).to_be_visible()
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Wait for a JavaScript condition; Playwright's own wait needs eval, which the strict policy forbids."""
+    deadline = time.monotonic() + 10
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        page.wait_for_timeout(20)
 
 
 def download(page: Page) -> str:
@@ -101,7 +109,7 @@ def test_language_and_hotwords_follow_start_and_may_change_on_the_way(open_page:
         page = open_page(server.url)
         page.get_by_label("Language").select_option("en")
         page.get_by_label("Hotwords").fill("Dickens, 双城记")
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#hotwords-hint")).to_have_text("2 hotwords in force.")
         expect(page.locator("#language-hint")).to_have_text("In force: English.")
         page.get_by_label("Language").select_option("zh")
@@ -166,7 +174,7 @@ def test_speakers_are_labelled_and_may_be_revised(open_page: OpenPage) -> None:
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator(".speaker")).to_have_text(["Speaker 1", "Speaker 2"])
         page.get_by_role("button", name="Stop").click()
         expect(page.locator(".speaker")).to_have_text(["Speaker 1", "Speaker 2", "Speaker 1"])
@@ -192,7 +200,7 @@ def test_in_client_mode_commit_closes_an_utterance_and_the_next_list_begins_anew
     with ScriptedServer(scene, health={"engine": "scripted", "endpointing": "client"}) as server:
         page = open_page(server.url)
         expect(page.locator("#endpointing")).to_have_text("When you press Commit.")
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#partial-text")).to_have_text("it was the best")
         page.get_by_role("button", name="Commit").click()
         expect(page.locator(LOCKED)).to_have_text([BEST["text"]])
@@ -221,7 +229,7 @@ def test_a_second_session_is_added_below_and_clearing_can_be_undone(open_page: O
     with ScriptedServer(listen) as server:
         page = open_page(server.url)
         for count in (2, 4):
-            page.get_by_role("button", name="Start").click()
+            page.get_by_role("button", name="Start", exact=True).click()
             expect(page.locator("#partial-text")).to_have_text("it was the wor")
             page.get_by_role("button", name="Stop").click()
             expect(page.locator(LOCKED)).to_have_count(count)
@@ -249,7 +257,7 @@ def test_the_microphone_arrives_whole_and_nothing_folds_back(open_page: OpenPage
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url, microphone=recording)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         page.wait_for_timeout(3000)
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#status")).to_have_text("Finished")
@@ -294,11 +302,11 @@ def test_the_resampler_has_no_seams_at_any_rate(open_page: OpenPage, rate: int) 
 
 
 def send_file(page: Page, path: Path, *, fast: bool = False) -> None:
-    page.get_by_text("File", exact=True).click()
+    page.get_by_label("File", exact=True).check()
     page.get_by_label("Audio file").set_input_files(path)
     if fast:
         page.get_by_label("As fast as possible").check()
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
 
 
 def hear_all(peer: Peer) -> None:
@@ -370,7 +378,7 @@ def test_a_file_may_be_stopped_or_dropped_on_the_page(open_page: OpenPage, tmp_p
         )
         page.dispatch_event("body", "drop", {"dataTransfer": transfer})
         expect(page.get_by_label("File", exact=True)).to_be_checked()
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#clock")).to_have_text("0:01 / 0:20")
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#status")).to_have_text("Finished")
@@ -387,11 +395,11 @@ def test_a_file_that_cannot_be_sent_is_named(
     path = tmp_path / "words.wav"
     with ScriptedServer(listen) as server:
         page = open_page(server.url, microphone=None)
-        page.get_by_text("File", exact=True).click()
+        page.get_by_label("File", exact=True).check()
         if content is not None:
             path.write_bytes(content)
             page.get_by_label("Audio file").set_input_files(path)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text(words)
         expect(page.locator("#status")).to_have_text("Not started")
         assert server.peers == []
@@ -403,7 +411,7 @@ def test_a_file_that_cannot_be_sent_is_named(
 def test_a_full_server_is_named_and_start_again_works(open_page: OpenPage) -> None:
     with ScriptedServer(listen, refuse=503) as server:
         page = open_page(server.url)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text("The server takes no further session now. It says: “full”")
         expect(page.locator("#status")).to_have_text("Not connected")
         server.refuse = None
@@ -416,8 +424,9 @@ def test_a_server_that_is_gone_is_named(open_page: OpenPage) -> None:
     with ScriptedServer(listen) as server:
         page = open_page(server.url)
         expect(page.locator("#engine")).to_have_text("scripted")
-    page.get_by_role("button", name="Start").click()
-    expect(page.locator("#notices")).to_contain_text(f"No server answers at 127.0.0.1:{server.port}.")
+        address = f"127.0.0.1:{server.port}"
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator("#notices")).to_contain_text(f"No server answers at {address}.")
 
 
 @pytest.mark.parametrize(
@@ -445,7 +454,7 @@ def test_a_lost_connection_is_explained_and_no_text_is_lost(open_page: OpenPage,
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text(words)
         expect(page.locator("#notices")).to_contain_text(re.compile("start again|reload", re.IGNORECASE))
         if code is not None:
@@ -479,7 +488,7 @@ def test_text_from_the_server_is_text_and_nothing_else(open_page: OpenPage) -> N
     with ScriptedServer(scene, health=health) as server:
         page = open_page(server.url)
         expect(page.locator("#engine")).to_have_text(hostile)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator(LOCKED)).to_have_text([hostile])
         expect(page.locator(".unconfirmed .text")).to_have_text(hostile)
         expect(page.locator("#notices")).to_contain_text("<b>bold</b>")
@@ -501,7 +510,7 @@ def test_errors_from_the_server_are_shown_and_counted(open_page: OpenPage) -> No
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator(".notice")).to_have_count(3)
         expect(page.locator(".notice").first).to_contain_text("a segment could not be recognized (3 times)")
         page.get_by_role("button", name="Dismiss: The server says: something else").click()
@@ -526,7 +535,7 @@ def test_a_microphone_that_cannot_be_had_is_explained(open_page: OpenPage, name:
             "(name) => { navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', name); }; }",
             name,
         )
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text(words)
         expect(page.get_by_role("button", name="Start", exact=True)).to_be_enabled()
 
@@ -536,7 +545,7 @@ def test_without_a_secure_context_the_page_says_what_works(open_page: OpenPage, 
     write_wav(path, tones(16000, 0.5, 300), 16000)
     with ScriptedServer(hear_all) as server:
         page = open_page(f"http://insecure.test:{server.port}/")
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text("only for a page on localhost or loaded over https")
         send_file(page, path)
         expect(page.locator("#status")).to_have_text("Finished")
@@ -551,7 +560,7 @@ def test_a_muted_microphone_and_an_unplugged_one_are_noticed(open_page: OpenPage
             "() => { const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);"
             "navigator.mediaDevices.getUserMedia = async (c) => (window.opened = await open(c)); }"
         )
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text("The microphone sends no sound at all.")
         page.evaluate("window.opened.getAudioTracks()[0].dispatchEvent(new Event('ended'))")
         expect(page.locator("#notices")).to_contain_text("The microphone was disconnected.")
@@ -562,8 +571,10 @@ def test_leaving_the_page_sends_stop(open_page: OpenPage) -> None:
     stopped = threading.Event()
 
     def scene(peer: Peer) -> None:
-        listen(peer)
-        stopped.set()
+        try:
+            listen(peer)
+        finally:
+            stopped.set()
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
@@ -578,7 +589,7 @@ def test_a_start_can_be_cancelled(open_page: OpenPage) -> None:
     with ScriptedServer(listen) as server:
         page = open_page(server.url)
         page.evaluate("() => { navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); }")
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#status")).to_have_text("Ready")
         assert server.peers == []
@@ -602,7 +613,7 @@ def test_the_page_works_from_disk(open_page: OpenPage) -> None:
         page = open_page(PAGE.as_uri())
         expect(page.get_by_label("Server", exact=True)).to_have_value("ws://localhost:10095/")
         page.get_by_label("Server", exact=True).fill("nonsense://x")
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#notices")).to_contain_text("A server address begins with ws:// or wss://")
         page.get_by_label("Server", exact=True).fill(f"127.0.0.1:{server.port}")
         start_with_partial(page)
@@ -629,7 +640,7 @@ def test_nothing_scrolls_sideways(open_page: OpenPage, width: int, scheme: Any) 
         page = open_page(server.url, viewport={"width": width, "height": 760}, color_scheme=scheme)
         if page.get_by_role("button", name="Settings").is_visible():
             page.get_by_role("button", name="Settings").click()
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#partial-text")).to_have_text(word)
         widest = page.evaluate("document.documentElement.scrollWidth")
         assert widest <= width
@@ -676,7 +687,7 @@ def test_all_text_has_contrast(open_page: OpenPage, scheme: Any) -> None:
     with ScriptedServer(scene) as server:
         page = open_page(server.url, color_scheme=scheme)
         assert page.evaluate(CONTRAST) == []
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator(LOCKED)).to_have_count(8)
         assert page.evaluate(CONTRAST) == []
         expect(page.locator(".unconfirmed")).to_be_visible()
@@ -719,7 +730,7 @@ def test_the_keyboard_is_enough(open_page: OpenPage) -> None:
                 break
         assert reached == ["source-mic", "device", "language", "hotwords", "with-times", "start"]
         page.keyboard.press("Space")
-        expect(page.locator("#partial-text")).to_be_visible()
+        expect(page.locator(LOCKED)).to_have_count(1)
         page.keyboard.press("Control+Enter")
         expect(page.locator("#status")).to_have_text("Finished")
         page.get_by_label("Hotwords").focus()
@@ -746,7 +757,7 @@ def test_twelve_hundred_sentences_stay_smooth(open_page: OpenPage) -> None:
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         expect(page.locator("#locked .sentence")).to_have_count(1000)
         page.evaluate(
             """() => {
@@ -784,12 +795,12 @@ def test_the_page_follows_only_a_reader_who_is_at_the_end(open_page: OpenPage) -
     at_end = "innerHeight + scrollY >= document.documentElement.scrollHeight - 2"
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         steps[50].set()
         expect(page.locator(LOCKED)).to_have_count(50)
-        page.wait_for_function(at_end)
+        wait_until(page, at_end)
         page.mouse.wheel(0, -900)
-        page.wait_for_function(f"!({at_end})")
+        wait_until(page, f"!({at_end})")
         page.wait_for_timeout(200)
         before = page.evaluate("scrollY")
         steps[55].set()
@@ -797,8 +808,8 @@ def test_the_page_follows_only_a_reader_who_is_at_the_end(open_page: OpenPage) -
         expect(page.get_by_role("button", name="Latest sentence")).to_be_visible()
         assert page.evaluate("scrollY") == before
         page.get_by_role("button", name="Latest sentence").click()
-        page.wait_for_function(at_end)
+        wait_until(page, at_end)
         expect(page.get_by_role("button", name="Latest sentence")).to_be_hidden()
         steps[60].set()
         expect(page.locator(LOCKED)).to_have_count(60)
-        page.wait_for_function(at_end)
+        wait_until(page, at_end)

@@ -450,12 +450,12 @@ async def test_a_signal_to_the_command_ends_in_the_final(tmp_path: Path, number:
     assert len(server.audio) < 32_000 * 60
 
 
-async def test_the_command_whose_reader_has_gone_ends_quietly(recording: Path) -> None:
+async def test_the_command_whose_reader_has_gone_says_so(recording: Path) -> None:
     async with serving(*SESSION) as server:
         command = [sys.executable, str(PATH), "--server", server.address, "--file", str(recording)]
         process = await asyncio.create_subprocess_exec("sh", "-c", '"$@" | true', "sh", *command, stderr=-1)
         _, err = await asyncio.wait_for(process.communicate(), 30)
-    assert err == b""
+    assert err == b"nobody reads the output any more\n"
 
 
 # --- the display ------------------------------------------------------------------------------------------
@@ -728,15 +728,15 @@ def test_loud_and_broken_floats_are_clipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", [16_000, 8_000])
 def test_a_long_file_is_never_held_whole(tmp_path: Path, rate: int) -> None:
-    file = write_wav(tmp_path / "long.wav", seconds=900, rate=rate)
+    file = write_wav(tmp_path / "long.wav", seconds=300, rate=rate)
     tracemalloc.start()
     try:
         count = sum(len(frame) // 2 for frame in client.open_audio(file))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert abs(count - 900 * 16_000) < 2
-    assert peak < 2_000_000
+    assert abs(count - 300 * 16_000) < 2
+    assert peak < 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from realtime_server.core.audio import AudioBuffer, Framer, Pcm16Reader
 from realtime_server.core.segments import FRAME, HOP
-from tests.audio import pcm16, silence, tone
+from tests.audio import silence, tone
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=6))
@@ -99,13 +99,12 @@ def test_among_equally_quiet_places_the_latest_wins() -> None:
     assert 1.2 * 16_000 <= buffer.quietest(0, buffer.end) <= 1.4 * 16_000
 
 
-@given(st.integers(-10, 40_000), st.integers(0, 40_000))
+@given(st.integers(0, 32_000), st.integers(0, 32_000))
 def test_the_quietest_place_lies_in_the_range_asked_for(first: int, length: int) -> None:
     buffer = AudioBuffer()
     buffer.append(np.random.default_rng(0).normal(size=32_000).astype(np.float32))
-    first = min(first, buffer.end)
-    cut = buffer.quietest(first, first + length)
-    assert max(first, 0) <= cut <= max(min(first + length, buffer.end), 0)
+    last = min(first + length, buffer.end)
+    assert first <= buffer.quietest(first, last) <= last
 
 
 def test_where_there_is_too_little_to_compare_the_end_is_taken() -> None:

@@ -85,7 +85,9 @@ def partial(segment: int, start: int, end: int, text: str) -> m.PartialChanged:
     return m.PartialChanged(upto=end, channel=0, segment=segment, start=start, end=end, text=text)
 
 
-def result(sentences: list[Any], partial: str, start: int, duration: int, final: bool = False) -> dict[str, Any]:
+def result(
+    sentences: list[Any], partial: str, start: int, duration: int, final: bool = False
+) -> dict[str, Any]:
     return {
         "sentences": sentences, "partial": partial, "partial_start_ms": start,
         "duration_ms": duration, "is_final": final,
@@ -146,7 +148,9 @@ def test_every_result_repeats_the_whole_list() -> None:
 
 
 def test_changes_sent_together_become_one_result() -> None:
-    (message,) = messages(m.WireV1(), locked(0, "One.", upto=16_000), opened(1, 16_000), partial(1, 16_000, 24_000, "tw"))
+    (message,) = messages(
+        m.WireV1(), locked(0, "One.", upto=16_000), opened(1, 16_000), partial(1, 16_000, 24_000, "tw")
+    )
     assert message == result([{"text": "One.", "start": 0, "end": 500}], "tw", 1000, 1500)
 
 

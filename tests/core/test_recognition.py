@@ -30,7 +30,9 @@ class Bench:
 
     def _submit(self, kind: DecodeKind, priority: Priority, start: int, end: int) -> DecodeJob:
         audio = np.zeros(end - start, np.float32)
-        job = DecodeJob(next(self._ids), "s", 1, 0, kind, priority, 0, start, end, audio, "", DecodingOptions())
+        job = DecodeJob(
+            next(self._ids), "s", 1, 0, kind, priority, 0, start, end, audio, "", DecodingOptions()
+        )
         self.jobs.append(job)
         return job
 
@@ -221,7 +223,14 @@ def test_after_a_timeout_there_is_no_second_try() -> None:
 
 @pytest.mark.parametrize(
     ("final", "finish"),
-    [("当然可以。", "stop"), ("好", "stop"), ("好，拜拜。" * 80, "stop"), ("好，拜拜。" * 80, "length"), ("", "stop"), ("", "gated")],
+    [
+        ("当然可以。", "stop"),
+        ("好", "stop"),
+        ("好，拜拜。" * 80, "stop"),
+        ("好，拜拜。" * 80, "length"),
+        ("", "stop"),
+        ("", "gated"),
+    ],
 )
 def test_a_final_that_lost_what_was_proven_keeps_it(final: str, finish: Finish) -> None:
     bench = Bench()

@@ -8,7 +8,9 @@ from realtime_server.core.settings import Limits, Pace
 from realtime_server.errors import ConfigurationError
 
 
-@pytest.mark.parametrize("name", ["session_s", "undecoded_s", "sentences", "hotwords", "hotword_characters", "queued_commands"])
+@pytest.mark.parametrize(
+    "name", ["session_s", "undecoded_s", "sentences", "hotwords", "hotword_characters", "queued_commands"]
+)
 def test_limits_must_be_above_zero(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} must be above zero, not 0"):
         Limits(**{name: 0})  # type: ignore[arg-type]

@@ -1,0 +1,222 @@
+"""`realtime-server demo`, whole with the fake engine, and its parts."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import wave
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from realtime_server import demo, weights
+from realtime_server.errors import ConfigurationError, RealtimeServerError
+
+DEMO = (sys.executable, "-m", "realtime_server", "demo")
+
+
+def write_tone(path: Path, seconds: float) -> Path:
+    samples = 8000 * np.sin(2 * np.pi * 440 * np.arange(int(seconds * 16_000)) / 16_000)
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(samples.astype("<i2").tobytes())
+    return path
+
+
+def port_in(output: str) -> int:
+    found = re.search(r"on port (\d+)", output)
+    assert found
+    return int(found[1])
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+# --- the whole demo ---------------------------------------------------------------------------------------
+
+
+def test_every_step_is_told_and_the_server_is_gone_afterwards(tmp_path: Path) -> None:
+    tone = write_tone(tmp_path / "tone.wav", 2)
+    done = subprocess.run(
+        [*DEMO, "--engine", "fake", "--file", tone, "--pace", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for step in ("1/4 ", "2/4 ", "3/4 ", "4/4 ", "The whole transcript:\n\nzero one two three\n"):
+        assert step in done.stdout
+    assert "serve --engine fake" in done.stdout
+    assert not is_listening(port_in(done.stdout))
+
+
+def test_a_recording_without_speech_is_no_success(tmp_path: Path) -> None:
+    silence = tmp_path / "silence.wav"
+    soundfile.write(silence, np.zeros(16_000, np.int16), 16_000)
+    done = subprocess.run(
+        [*DEMO, "--engine", "fake", "--file", silence, "--pace", "0"], capture_output=True, check=False
+    )
+    assert done.returncode == 1
+
+
+def test_a_server_that_dies_is_quoted() -> None:
+    done = subprocess.run(
+        [*DEMO, "--engine", "nonsense", "--file", __file__], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "the server ended with code 2" in done.stderr
+    assert "invalid choice: 'nonsense'" in done.stderr
+
+
+def test_a_file_that_is_no_audio_ends_both_processes() -> None:
+    done = subprocess.run(
+        [*DEMO, "--engine", "fake", "--file", __file__], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "as audio" in done.stderr
+    assert not is_listening(port_in(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("step", "code"), [("2/4", 130), ("...", 0)], ids=["while the server starts", "while streaming"]
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_ctrl_c_ends_both_processes(
+    tmp_path: Path, step: str, code: int, number: signal.Signals
+) -> None:
+    tone = write_tone(tmp_path / "tone.wav", 60)
+    process = await asyncio.create_subprocess_exec(
+        *DEMO, "--engine", "fake", "--file", str(tone), stdout=-1, stderr=-1
+    )
+    assert process.stdout is not None
+    output = ""
+    async with asyncio.timeout(60):
+        while step not in output:
+            output += (await process.stdout.readline()).decode()
+        process.send_signal(number)
+        rest, _ = await process.communicate()
+    output += rest.decode()
+    assert process.returncode == code
+    assert ("The whole transcript:\n\nzero" in output) == (code == 0)
+    assert not is_listening(port_in(output))
+
+
+@pytest.mark.embedded
+def test_the_first_words_of_the_recording_are_recognized(tmp_path: Path) -> None:
+    with soundfile.SoundFile(weights.find("recordings") / demo.RECORDING) as whole:
+        soundfile.write(tmp_path / "cut.wav", whole.read(int(6.3 * whole.samplerate)), whole.samplerate)
+    done = subprocess.run(
+        [*DEMO, "--file", tmp_path / "cut.wav"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    heard = done.stdout.partition("The whole transcript:")[2].partition("\n\n")[2].partition("\n\n")[0]
+    said = "It was the best of times, it was the worst of times."
+    assert demo.count_errors(said, heard) == 0
+
+
+# --- its parts --------------------------------------------------------------------------------------------
+
+
+def test_defaults() -> None:
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    assert vars(parser.parse_args([])) == {"file": None, "port": 0, "engine": "embedded", "pace": 1.0}
+
+
+def test_the_client_is_found() -> None:
+    assert demo.load_client().Options().server == "ws://localhost:10095"
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    port = demo.free_port(0)
+    assert demo.free_port(port) == port
+
+
+@pytest.mark.parametrize("port", [70_000, -1])
+def test_a_port_that_cannot_be(port: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"--port {port}"):
+        demo.free_port(port)
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"--port {port}"):
+            demo.free_port(port)
+
+
+def test_a_missing_file_is_told_before_anything_starts() -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        demo.run(argparse.Namespace(file=Path("nowhere.wav"), port=0, engine="fake", pace=1.0))
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "errors"),
+    [
+        ("It was the best.", "it was the BEST", 0),
+        ("it was the best", "it was best", 1),
+        ("it was the best", "it was not the best", 1),
+        ("it was the best", "it is the rest", 2),
+        ("it was", "", 2),
+        ("", "it was", 2),
+        ("don't", "dont", 1),
+    ],
+)
+def test_word_errors(said: str, heard: str, errors: int) -> None:
+    assert demo.count_errors(said, heard) == errors
+
+
+def test_the_known_text_is_the_opening_of_the_novel() -> None:
+    words = demo.words_of(demo.TEXT)
+    assert (len(words), words[:6], words[-1]) == (119, "it was the best of times".split(), "only")
+
+
+class Health(BaseHTTPRequestHandler):
+    """Answers in turn what it is told to."""
+
+    answers: Iterator[int]
+
+    def do_GET(self) -> None:
+        self.send_response(next(type(self).answers) if self.path == "/health" else 404)
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_the_server_is_waited_for_until_it_is_healthy() -> None:
+    Health.answers = iter([503, 200])
+    with (
+        HTTPServer(("127.0.0.1", 0), Health) as server,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process,
+    ):
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        demo._wait_until_ready(process, server.server_port, io.StringIO())
+        server.shutdown()
+        thread.join()
+        process.communicate(b"\n")
+    assert next(Health.answers, None) is None
+
+
+def test_a_server_that_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "READY_S", 0.0)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        with pytest.raises(RealtimeServerError, match=r"not ready in time. It said:\nloading"):
+            demo._wait_until_ready(process, 1, io.StringIO("loading"))
+        process.communicate(b"\n")
