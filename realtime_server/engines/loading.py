@@ -25,11 +25,13 @@ class EngineOptions:
 
 
 def _load_embedded(options: EngineOptions) -> Engine:
+    folder = weights.find("whisper-base", options.model)
     try:
         from realtime_server.engines.embedded import EmbeddedEngine
+
+        return EmbeddedEngine(folder, workers=options.workers)
     except ImportError as error:
         raise _missing(error, "embedded") from error
-    return EmbeddedEngine(weights.find("whisper-base", options.model), workers=options.workers)
 
 
 def _load_fake(options: EngineOptions) -> Engine:
