@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -44,15 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `demo`."""
     parser.add_argument("--file", type=Path, help="stream this recording (default: 44 s of Dickens, fetched)")
     parser.add_argument("--port", type=int, default=0, help="of the server (default: a free one)")
-    parser.add_argument(
-        "--engine", default="embedded", help="recognizer, as for serve (default: %(default)s)"
-    )
+    parser.add_argument("--engine", default="embedded", help="as for serve (default: %(default)s)")
     parser.add_argument("--pace", type=float, default=1.0, help="1: as spoken, 0: as fast as it goes")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the final text arrived, is not empty, and the server stopped without an error."""
-    _let_signals_interrupt()
+    _on_signals(signal.default_int_handler)  # both raise KeyboardInterrupt, and `with` ends the server
     client, port = load_client(), free_port(arguments.port)
     recording = _fetch(arguments.engine, arguments.file)
     _say(f"2/4 Starting the server with the recognizer '{arguments.engine}' on port {port}")
@@ -64,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             _say("4/4 Stopping the server")
         if process.returncode != 0:
             raise RealtimeServerError(_last_words(process, log))
+    if text is None:
+        return 1
     _report(text, arguments)
     return 0 if text else 1
 
@@ -109,9 +109,9 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _let_signals_interrupt() -> None:
+def _on_signals(handler: Callable[..., object]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)  # KeyboardInterrupt: `with` ends the server
+        signal.signal(number, handler)
 
 
 def _fetch(engine: str, file: Path | None) -> Path:
@@ -129,11 +129,15 @@ def _server(engine: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[b
     """Run `realtime-server serve`, and stop it as a service manager would."""
     command = [sys.executable, "-m", "realtime_server", "serve", "--engine", engine, "--host", HOST]
     command += ["--port", str(port), *(["--vad", "level"] if engine == "fake" else [])]
+    interrupts: list[int] = []
+    _on_signals(lambda number, _: interrupts.append(number))  # raised in Popen, they would orphan the server
     # Out of reach of the terminal's Ctrl-C, which is for the client: it still wants its final text.
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-    )
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=quiet, stdout=log, stderr=log, start_new_session=True)
     try:
+        _on_signals(signal.default_int_handler)
+        if interrupts:
+            raise KeyboardInterrupt
         yield process
     finally:
         process.terminate()
@@ -161,24 +165,23 @@ def _last_words(process: subprocess.Popen[bytes], log: IO[str]) -> str:
     return f"the server {how}. It said:\n{log.read()[-4000:]}"
 
 
-def _stream(client: Any, address: str, recording: Path, pace: float) -> str:
-    """Stream as the client's command line does and return the final text."""
+def _stream(client: Any, address: str, recording: Path, pace: float) -> str | None:
+    """Stream as the client's command line does; return the final text, or say why there is none."""
     options = client.Options(server=address, file=recording, pace=pace)
     try:
         sentences = asyncio.run(client.transcribe(options, client.Display(sys.stdout, sys.stderr)))
+        return str(client.printable(" ".join(sentence.text for sentence in sentences)))
     except client.ClientError as error:
-        raise RealtimeServerError(str(error)) from error
+        print(error, file=sys.stderr)
+        return None
     finally:
-        _let_signals_interrupt()
-    return str(client.printable(" ".join(sentence.text for sentence in sentences)))
+        _on_signals(signal.default_int_handler)
 
 
 def _report(text: str, arguments: argparse.Namespace) -> None:
     _say(f"\nThe whole transcript:\n\n{text}\n")
     if arguments.file is None:
-        words = len(words_of(TEXT))
-        _say(
-            f"Of the {words} words of the reading, {count_errors(TEXT, text)} are wrong, missing or added.\n"
-        )
+        words, errors = len(words_of(TEXT)), count_errors(TEXT, text)
+        _say(f"Of the {words} words of the reading, {errors} are wrong, missing or added.\n")
     _say("To talk to it yourself, start the server and open http://localhost:10095/ in a browser:")
     _say(f"\n    realtime-server serve --engine {arguments.engine}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
+import os
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ import sys
 import threading
 import wave
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -112,6 +114,31 @@ async def test_ctrl_c_ends_both_processes(
     assert process.returncode == code
     assert ("The whole transcript:\n\none" in output) == (code == 0)
     assert not is_listening(port_in(output))
+
+
+def child_of(pid: int) -> int:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # that process has just ended
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                return int(stat.parent.name)
+    raise AssertionError
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the server in /proc")
+async def test_a_server_that_dies_while_streaming_is_told(tmp_path: Path) -> None:
+    tone = write_tone(tmp_path / "tone.wav", 60)
+    process = await asyncio.create_subprocess_exec(
+        *DEMO, "--engine", "fake", "--file", str(tone), stdout=-1, stderr=-1
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b"..." not in await process.stdout.readline():
+            pass
+        os.kill(child_of(process.pid), signal.SIGKILL)
+        _, err = await process.communicate()
+    assert process.returncode == 1
+    assert b"the connection was lost" in err
+    assert b"the server ended with code -9. It said:" in err
 
 
 @pytest.mark.embedded
