@@ -68,7 +68,7 @@ class ScoreJob:
     """Score the next samples of a channel: probabilities of speech, one per 10 ms.
 
     samples: any number of whole 60 ms frames, float32, 16 kHz; with `last` the rest, which may be short or empty.
-    first: forget earlier state of this (session, epoch, channel).  last: flush the look-ahead, then forget.
+    first: forget earlier state of this (session, channel).  last: flush the look-ahead, then forget.
     """
 
     id: int

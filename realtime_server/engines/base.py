@@ -35,7 +35,11 @@ class Engine(Protocol):
 
 
 class Scorer(Protocol):
-    """A voice activity network; keeps one streaming state per (session, epoch, channel)."""
+    """A voice activity network; keeps one streaming state per (session, channel).
+
+    A job with `first` begins anew, whatever became of the stream before: epochs follow each other, so a session
+    that is started again and again holds no more than one that is started once.
+    """
 
     async def score(self, job: ScoreJob) -> Probabilities:
         """Probabilities of speech, float32 (n,), one per 10 ms, continuing this stream's earlier answers.

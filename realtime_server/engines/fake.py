@@ -164,13 +164,13 @@ class FakeScorer:
     def __init__(self, threshold: float = LOUD, *, look_ahead: int = 0) -> None:
         self.faults = Faults()
         self._threshold, self._look_ahead = threshold, look_ahead
-        self._rest: dict[tuple[str, int, int], Samples] = {}
+        self._rest: dict[tuple[str, int], Samples] = {}
         self._closed = asyncio.Event()
 
     async def score(self, job: ScoreJob) -> Probabilities:
         """One probability per whole 10 ms not yet answered; the rest of a stream has none."""
         _refuse_if(self._closed)
-        stream = (job.session, job.epoch, job.channel)
+        stream = (job.session, job.channel)
         rest = self._rest.pop(stream, job.samples[:0])
         samples = job.samples if job.first else np.concatenate([rest, job.samples])
         hops = max(0, samples.size // HOP - (0 if job.last else self._look_ahead))

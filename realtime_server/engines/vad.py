@@ -18,11 +18,11 @@ from realtime_server.models.fsmn_vad import FsmnStream, FsmnVad
 
 SLICE = 10 * FRAME  # samples scored without a break: 600 ms, below 2 ms of CPU
 
-Key = tuple[str, int, int]  # session, epoch, channel
+Key = tuple[str, int]  # session, channel: the first job of a new epoch replaces the stream of the last
 
 
 class FsmnScorer(Scorer):
-    """One network, and a stream per (session, epoch, channel).
+    """One network, and a stream per (session, channel).
 
     A stream is taken out of its slot while it scores and put back only when the score is whole. So after a
     cancelled or failed job, and while one is in progress, the slot is empty and jobs are refused: a stream
@@ -39,7 +39,7 @@ class FsmnScorer(Scorer):
         """See Scorer; raises EngineError if the stream is unknown, broken, or scoring another job."""
         if self._closed:
             raise EngineError("the scorer is closed")
-        key = (job.session, job.epoch, job.channel)
+        key = (job.session, job.channel)
         if job.first:
             self._slots[key] = [self._model.stream()]
         slot = self._slots.get(key)

@@ -1,13 +1,15 @@
 """Whisper around its network: contexts, prompts, token budgets, gates, repetition.
 
-The network itself runs in CTranslate2 (whisper_network.py). Everything here is a pure function of its arguments,
-so that the same audio gives the same text whatever the load.
+The network itself runs in CTranslate2 (whisper_network.py). Everything here is a pure function of its
+arguments, so that the same audio gives the same text whatever the load.
 Source: the paper named in log_mel.py, sections 2.3 and 4.5.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,22 +20,49 @@ from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import WeightsError
 
 LONGEST_S = 30  # of one job; the network was trained on windows of this length
-CONTEXTS_S = ((10, 12), (18, 20), (LONGEST_S, 30))  # (audio up to, encoder context)
+CONTEXTS_S = ((10, 12), (18, 20), (LONGEST_S, 30))  # (audio up to, encoder context); see `context_s`
 MAX_POSITIONS = 448  # of the decoder; half of them are for the prompt
 CAP_BASE, CAP_PER_S = 12, 8  # new tokens that audio can hold: 12 + 8 per second
-PREVIOUS_TOKENS = 96  # of style prompt and hotwords together
+PREVIOUS_TOKENS = 96  # of style and hotwords together
 
-NO_SPEECH = 0.6  # probability of "no speech" above which ...
-UNSURE = -1.0  # ... a mean log-probability below this means that nothing was said
+# Nothing was said if the probability of "no speech" is above, and the mean log-probability of the text below.
+NO_SPEECH = ((0.8, -0.5), (0.7, -0.75), (0.6, -1.0), (0.35, -1.7))
+# Beyond either, a text that follows a prompt may be the prompt's own words.
+DOUBT_NO_SPEECH, DOUBT_LOGPROB = 0.3, -1.0
+LOOP_NO_SPEECH = 0.4  # a loop has a high log-probability, so that this alone decides
 
 LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop
 SAYABLE_PER_S = 9  # tokens per second of the fastest real repetition
 
 SIMPLIFIED = "以下是普通话的句子。"  # "what follows is in Mandarin", in simplified characters
+WIDE = str.maketrans(",?!:;", "，？！：；")  # punctuation as Chinese writes it
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the network says: tokens, their mean log-probability, and the probability that nobody spoke."""
+
+    ids: list[int]
+    mean_logprob: float
+    no_speech: float
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether nothing was said, judged by probabilities, whatever the words."""
+        return any(self.no_speech > p and self.mean_logprob < mean for p, mean in NO_SPEECH)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a prompt may have put these words into the network's mouth."""
+        return self.no_speech > DOUBT_NO_SPEECH or self.mean_logprob < DOUBT_LOGPROB
 
 
 def context_s(samples: int) -> int:
-    """Seconds of encoder context for audio of this length; ValueError beyond the longest."""
+    """Seconds of encoder context for audio of this length; ValueError beyond the longest.
+
+    The encoder costs 60 ms for 10 s and 500 ms for 30 s of context, however much of it is silence. With two
+    seconds of silence behind the audio, the text is as good as with 30 s; contexts of 10 s and less loop.
+    """
     for longest_s, context in CONTEXTS_S:
         if samples <= longest_s * SAMPLE_RATE:
             return context
@@ -45,15 +74,16 @@ def token_cap(samples: int) -> int:
     return min(CAP_BASE + round(CAP_PER_S * samples / SAMPLE_RATE), MAX_POSITIONS // 2)
 
 
-def holds_no_speech(no_speech: float, mean_logprob: float) -> bool:
-    """Whether the network, by its own probabilities, heard nothing."""
-    return no_speech > NO_SPEECH and mean_logprob < UNSURE
+def widen_punctuation(text: str) -> str:
+    """Write ASCII punctuation behind an ideograph as Chinese does; the number of characters stays."""
+    return re.sub("(?<=[\u4e00-\u9fff])[,?!:;]", lambda sign: sign[0].translate(WIDE), text)
 
 
 def without_loop(ids: Sequence[int], seconds: float, *, capped: bool) -> list[int]:
     """Tokens with a decoder's loop reduced to one turn; speech that really repeats itself is kept.
 
-    A run of equal turns is a loop if it ran into the token cap, or holds more tokens than `seconds` of speech can.
+    A run of equal turns is a loop if it ran into the token cap, or if it holds more tokens than `seconds` of
+    speech can.
     """
     start, period, turns = _longest_run(ids)
     end = start + period * turns

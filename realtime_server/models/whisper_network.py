@@ -42,15 +42,6 @@ Wanted = Callable[[DecodeJob], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What the network says about one job: tokens, mean log-probability and probability of no speech."""
-
-    ids: list[int]
-    mean_logprob: float
-    no_speech: float
-
-
-@dataclass(frozen=True, slots=True)
 class Encoded:
     """A job with its encoder output, float32 (1, positions, width), language and prompt."""
 
@@ -60,10 +51,14 @@ class Encoded:
     prompt: list[int]
 
     @property
+    def seconds(self) -> float:
+        """Length of the audio."""
+        return len(self.job.audio) / SAMPLE_RATE
+
+    @property
     def cap(self) -> int:
         """New tokens this job may have."""
-        wish = self.job.options.max_new_tokens
-        cap = token_cap(len(self.job.audio))
+        cap, wish = token_cap(len(self.job.audio)), self.job.options.max_new_tokens
         return cap if wish is None else min(cap, max(1, wish))
 
 
@@ -93,22 +88,20 @@ class WhisperNetwork:
 
     def recognise(self, jobs: Sequence[DecodeJob], wanted: Wanted = lambda _: True) -> list[Decoded | None]:
         """Texts of `jobs` in their order; None for a job that is not `wanted` any more at some stage."""
-        answers: dict[int, Decoded] = {}
-        encoded: list[Encoded] = []
-        for job in jobs:
-            if np.abs(job.audio).max(initial=0.0) < SILENCE:
-                answers[job.id] = Decoded("", finish="gated")
-            elif wanted(job):
-                encoded.append(self._encode(job, context_s(len(job.audio))))
-        encoded = [item for item in encoded if wanted(item.job)]
-        for item, heard in zip(encoded, self._generate(encoded), strict=True):
-            if wanted(item.job):
-                answers[item.job.id] = self._conclude(item, heard)
-        return [answers.get(job.id) for job in jobs]
+        encoded = {n: self._encode(job) for n, job in enumerate(jobs) if has_sound(job) and wanted(job)}
+        encoded = {n: item for n, item in encoded.items() if wanted(item.job)}
+        heard = self._generate(list(encoded.values()))
+        answers = {
+            n: self._conclude(item, text)
+            for (n, item), text in zip(encoded.items(), heard, strict=True)
+            if wanted(item.job)
+        }
+        silence = Decoded("", finish="gated")
+        return [answers.get(n) if has_sound(job) else silence for n, job in enumerate(jobs)]
 
-    def _encode(self, job: DecodeJob, seconds: int) -> Encoded:
-        mel = log_mel(job.audio, seconds * FRAMES_PER_S)
-        features = self._model.encode(_view(mel[None]))
+    def _encode(self, job: DecodeJob, seconds: int | None = None) -> Encoded:
+        seconds = seconds or context_s(len(job.audio))
+        features = self._model.encode(_view(log_mel(job.audio, seconds * FRAMES_PER_S)[None]))
         options = job.options
         language = options.language or self._model.detect_language(features)[0][0][0].strip("<|>")
         prompt = self._tokenizer.prompt(language, options.task, options.hotwords)
@@ -116,12 +109,11 @@ class WhisperNetwork:
 
     def _generate(self, items: Sequence[Encoded]) -> list[Heard]:
         """Greedy decoding; items whose prompts are equally long go together."""
-        by_length: dict[int, list[int]] = {}
-        for index, item in enumerate(items):
-            by_length.setdefault(len(item.prompt), []).append(index)
         heard: dict[int, Heard] = {}
-        for length, group in by_length.items():
-            members = [items[index] for index in group]
+        order = sorted(range(len(items)), key=lambda n: len(items[n].prompt))
+        for length, group in groupby(order, key=lambda n: len(items[n].prompt)):
+            numbers = list(group)
+            members = [items[n] for n in numbers]
             cap = max(item.cap for item in members)
             results = self._model.generate(
                 _together([item.features for item in members]),
@@ -131,34 +123,18 @@ class WhisperNetwork:
                 return_scores=True,
                 return_no_speech_prob=True,
             )
-            for index, result in zip(group, results, strict=True):
-                heard[index] = _heard(result, items[index].cap)
-        return [heard[index] for index in range(len(items))]
+            for n, item, result in zip(numbers, members, results, strict=True):
+                alone = len(members) == 1 or len(result.sequences_ids[0]) < item.cap
+                # Company with a higher cap let it run on: what it says alone is what counts.
+                heard[n] = _heard(result) if alone else self._generate([item])[0]
+        return [heard[n] for n in range(len(items))]
 
     def _conclude(self, item: Encoded, heard: Heard) -> Decoded:
         """Gate, reduce repetition, add words."""
-        seconds = len(item.job.audio) / SAMPLE_RATE
-        if holds_no_speech(heard.no_speech, heard.mean_logprob):
-            return Decoded("", language=item.language, finish="gated")
-        finish: Finish = "length" if len(heard.ids) >= item.cap else "stop"
-        ids = without_loop(heard.ids, seconds, capped=finish == "length")
-        if len(ids) < len(heard.ids):
-            logger.info("cut a repetition: %d of %d tokens left of %.1f s", len(ids), len(heard.ids), seconds)
-        convert = self._simplified if item.language == "zh" else str
-        text = convert(self._tokenizer.decode(ids))
-        options = item.job.options
-        if not (options.words or options.logprobs):
-            return Decoded(text, language=item.language, finish=finish)
-        spans = self._align(item, ids)
-        return Decoded(
-            text,
-            words=words(spans, convert) if options.words else None,
-            token_logprobs=tuple(math.log(max(s.probability, 1e-10)) for s in spans)
-            if options.logprobs
-            else None,
-            language=item.language,
-            finish=finish,
-        )
+        ids, finish = self._without_loop(item, heard)
+        if finish == "length" and len(ids) < len(heard.ids):
+            ...
+        text = self._convert(item)(self._tokenizer.decode(ids))
 
     def _align(self, item: Encoded, ids: list[int]) -> list[TokenSpan]:
         """Tokens with times and probabilities."""

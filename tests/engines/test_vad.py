@@ -58,15 +58,13 @@ async def test_a_stream_without_audio_has_no_probabilities(scorer: FsmnScorer) -
 
 
 async def test_streams_are_apart(scorer: FsmnScorer) -> None:
-    keys = [("a", 1, 0), ("a", 1, 1), ("a", 2, 0), ("b", 1, 0)]
-    found: dict[tuple[str, int, int], list[Probabilities]] = {key: [] for key in keys}
+    keys = [("a", 0), ("a", 1), ("b", 0)]
+    found: dict[tuple[str, int], list[Probabilities]] = {key: [] for key in keys}
     for at in range(0, 5 * FRAME, FRAME):
-        for gain, (session, epoch, channel) in enumerate(keys):
+        for gain, (session, channel) in enumerate(keys):
             part = gain * AUDIO[at : at + FRAME]
-            scores = await scorer.score(
-                job(part, first=at == 0, session=session, epoch=epoch, channel=channel)
-            )
-            found[session, epoch, channel].append(scores)
+            scores = await scorer.score(job(part, first=at == 0, session=session, channel=channel))
+            found[session, channel].append(scores)
     for gain, key in enumerate(keys):
         alone = network().stream().feed(gain * AUDIO[: 5 * FRAME])
         assert np.array_equal(np.concatenate(found[key]), alone)
@@ -76,6 +74,12 @@ async def test_first_starts_anew(scorer: FsmnScorer) -> None:
     await scorer.score(job(AUDIO[: 3 * FRAME], first=True))
     again = await scorer.score(job(AUDIO[: 3 * FRAME], first=True))
     assert len(again) == 14
+
+
+async def test_a_session_that_starts_again_and_again_holds_one_stream(scorer: FsmnScorer) -> None:
+    for epoch in range(1, 50):
+        await scorer.score(job(AUDIO[:FRAME], first=True, epoch=epoch))
+    assert len(scorer._slots) == 1
 
 
 async def test_a_stream_is_gone_after_its_last_job(scorer: FsmnScorer) -> None:
