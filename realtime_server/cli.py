@@ -56,6 +56,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     logger.info("loading the recognizer '%s'", settings.engine.engine)
     engine = load_engine(settings.engine)
+    config.check_engine(settings, engine.capabilities)
     _run(_serve_until_signal(settings, engine))
     return 0
 

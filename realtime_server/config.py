@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from realtime_server.core.endpointing import EndpointingOptions, SilenceSchedule
-from realtime_server.core.jobs import DecodingOptions
+from realtime_server.core.jobs import Capabilities, DecodingOptions
 from realtime_server.core.languages import code_of
 from realtime_server.core.messages import split_words
 from realtime_server.core.postprocess import neutralise
@@ -236,6 +236,19 @@ def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
         endpointing=arguments.endpointing,
         log_level=arguments.log_level,
     )
+
+
+def check_engine(config: ServeConfig, can: Capabilities) -> None:
+    """Refuse flags that the loaded recognizer cannot honour. Raises ConfigurationError naming the flag."""
+    options, segment_s = config.session.options, config.session.endpointing.max_segment_ms / 1000
+    if segment_s > can.longest_s:
+        raise ConfigurationError(
+            f"--max-segment-seconds {segment_s:g}: this recognizer takes at most {can.longest_s:g} s at once"
+        )
+    if options.language and (can.languages is None or options.language not in can.languages):
+        raise ConfigurationError(f"--language {options.language}: this recognizer cannot be told that language")
+    if options.hotwords and can.hotwords == "none":
+        raise ConfigurationError("--hotword-file: this recognizer cannot use hotwords")
 
 
 def read_hotwords(path: Path) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from realtime_server import weights
+from realtime_server.core.settings import require_positive
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.fake import FakeEngine, FakeScorer
 from realtime_server.errors import ConfigurationError
@@ -22,6 +23,11 @@ class EngineOptions:
     vad_model: Path | None = None
     fake_slots: int = 2
     fake_decode_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, ("fake_slots",) if self.workers is None else ("fake_slots", "workers"))
+        if self.fake_decode_s < 0:
+            raise ConfigurationError(f"fake_decode_s must not be negative, not {self.fake_decode_s}")
 
 
 def _load_embedded(options: EngineOptions) -> Engine:

@@ -40,15 +40,32 @@ WIDE = str.maketrans(",?!:;", "，？！：；")  # punctuation as Chinese write
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the network says: tokens, their mean log-probability, and the probability that nobody spoke."""
+    """What the network says about `seconds` of audio.
+
+    mean_logprob: of the tokens.  no_speech: probability that nobody spoke.  capped: the token cap ended it.
+    """
 
     ids: list[int]
     mean_logprob: float
     no_speech: float
+    seconds: float
+    capped: bool
+
+    @property
+    def kept(self) -> list[int]:
+        """The tokens without a decoder's loop."""
+        return without_loop(self.ids, self.seconds, capped=self.capped)
+
+    @property
+    def looped(self) -> bool:
+        """Whether the decoder ran in a circle."""
+        return len(self.kept) < len(self.ids)
 
     @property
     def is_silence(self) -> bool:
         """Whether nothing was said, judged by probabilities, whatever the words."""
+        if self.looped and self.no_speech > LOOP_NO_SPEECH:
+            return True
         return any(self.no_speech > p and self.mean_logprob < mean for p, mean in NO_SPEECH)
 
     @property
@@ -137,9 +154,21 @@ class WhisperTokenizer:
         wish = self._translate if task == "translate" else self._transcribe
         return [self._sot, self._languages[language], wish]
 
+    def plain_prompt(self, language: str, task: Task) -> list[int]:
+        """Tokens before the text, nothing said before: the task, without timestamps."""
+        return [*self.start(language, task), self._no_timestamps]
+
     def prompt(self, language: str, task: Task, hotwords: Sequence[str] = ()) -> list[int]:
-        """All tokens before the text: earlier text if there is any, then `start`, without timestamps."""
-        return [*self._earlier(language, task, hotwords), *self.start(language, task), self._no_timestamps]
+        """`plain_prompt` behind text that the model is told was said before: a style, the hotwords that fit."""
+        style = SIMPLIFIED if language == "zh" and task == "transcribe" else ""
+        comma, space = ("、", "") if style else (",", " ")
+        ids = self._encode(style)
+        for index, hotword in enumerate(hotwords):
+            more = self._encode((comma if index else "") + space + hotword.strip())
+            if len(ids) + len(more) > PREVIOUS_TOKENS:
+                break
+            ids += more
+        return [*([self._previous] if ids else []), *ids, *self.plain_prompt(language, task)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of tokens; control tokens and characters cut in the middle are left out."""
@@ -148,18 +177,6 @@ class WhisperTokenizer:
     def raw(self, ids: Sequence[int]) -> bytes:
         """UTF-8 of tokens; may begin or end within a character."""
         return bytes(_BYTES[sign] for i in ids if i < self._eot for sign in self._token(i))
-
-    def _earlier(self, language: str, task: Task, hotwords: Sequence[str]) -> list[int]:
-        """Text that the model is told was said before: a style and the hotwords that fit the budget."""
-        style = SIMPLIFIED if language == "zh" and task == "transcribe" else ""
-        ids = self._encode(style)
-        for index, hotword in enumerate(hotwords):
-            comma = "" if not index else "、" if style else ","
-            more = self._encode(f"{comma}{hotword.strip()}" if style else f"{comma} {hotword.strip()}")
-            if len(ids) + len(more) > PREVIOUS_TOKENS:
-                break
-            ids += more
-        return [self._previous, *ids] if ids else []
 
     def _encode(self, text: str) -> list[int]:
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids

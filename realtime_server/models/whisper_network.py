@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +20,44 @@ import numpy as np
 import opencc
 from numpy.typing import NDArray
 
-from realtime_server.core.jobs import Decoded, DecodeJob, Finish
+from realtime_server.core.jobs import Decoded, DecodeJob
 from realtime_server.core.segments import HOP, SAMPLE_RATE
 from realtime_server.errors import WeightsError
 from realtime_server.models.log_mel import FRAMES_PER_S, log_mel
 from realtime_server.models.whisper import (
+    LONGEST_S,
     MAX_POSITIONS,
+    Heard,
     WhisperTokenizer,
     context_s,
-    holds_no_speech,
     token_cap,
-    without_loop,
+    widen_punctuation,
 )
 from realtime_server.models.whisper_words import TokenSpan, token_starts, words
 
 logger = logging.getLogger(__name__)
 
 FILES = ("model.bin", "config.json", "tokenizer.json", "vocabulary.txt")
-SILENCE = 2.0**-14  # peak amplitude below which audio holds nothing: two steps of 16 bits
+QUIETEST = 2.0**-14  # peak below which there is nothing to hear: two steps of 16 bits
+LEAST_PROBABILITY = 1e-10  # whose logarithm stands for that of zero
 
 Wanted = Callable[[DecodeJob], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A job with its encoder output, float32 (1, positions, width), language and prompt."""
+    """A job behind the encoder.
+
+    context_s: length of its context.  features: float32 (1, positions, width).  prompt: tokens, `prompted` if
+    they hold more than the task.
+    """
 
     job: DecodeJob
+    context_s: int
     features: Any  # ctranslate2.StorageView
     language: str
     prompt: list[int]
+    prompted: bool
 
     @property
     def seconds(self) -> float:
@@ -79,6 +88,8 @@ class WhisperNetwork:
             raise WeightsError(
                 f"{folder / 'model.bin'} cannot be loaded ({error}): fetch it again"
             ) from error
+        self.retried = 0  # decodes repeated because the decoder ran in a circle
+        self._counting = threading.Lock()
         self._to_simplified = opencc.OpenCC("t2s")
 
     @property
@@ -88,7 +99,11 @@ class WhisperNetwork:
 
     def recognise(self, jobs: Sequence[DecodeJob], wanted: Wanted = lambda _: True) -> list[Decoded | None]:
         """Texts of `jobs` in their order; None for a job that is not `wanted` any more at some stage."""
-        encoded = {n: self._encode(job) for n, job in enumerate(jobs) if has_sound(job) and wanted(job)}
+        encoded = {
+            n: self._encode(job, context_s(len(job.audio)))
+            for n, job in enumerate(jobs)
+            if has_sound(job) and wanted(job)
+        }
         encoded = {n: item for n, item in encoded.items() if wanted(item.job)}
         heard = self._generate(list(encoded.values()))
         answers = {
@@ -99,13 +114,13 @@ class WhisperNetwork:
         silence = Decoded("", finish="gated")
         return [answers.get(n) if has_sound(job) else silence for n, job in enumerate(jobs)]
 
-    def _encode(self, job: DecodeJob, seconds: int | None = None) -> Encoded:
-        seconds = seconds or context_s(len(job.audio))
+    def _encode(self, job: DecodeJob, seconds: int) -> Encoded:
         features = self._model.encode(_view(log_mel(job.audio, seconds * FRAMES_PER_S)[None]))
-        options = job.options
-        language = options.language or self._model.detect_language(features)[0][0][0].strip("<|>")
-        prompt = self._tokenizer.prompt(language, options.task, options.hotwords)
-        return Encoded(job, features, language, prompt)
+        wish = job.options
+        language = wish.language or self._model.detect_language(features)[0][0][0].strip("<|>")
+        prompt = self._tokenizer.prompt(language, wish.task, wish.hotwords)
+        plain = self._tokenizer.plain_prompt(language, wish.task)
+        return Encoded(job, seconds, features, language, prompt, prompted=prompt != plain)
 
     def _generate(self, items: Sequence[Encoded]) -> list[Heard]:
         """Greedy decoding; items whose prompts are equally long go together."""
@@ -124,17 +139,38 @@ class WhisperNetwork:
                 return_no_speech_prob=True,
             )
             for n, item, result in zip(numbers, members, results, strict=True):
-                alone = len(members) == 1 or len(result.sequences_ids[0]) < item.cap
-                # Company with a higher cap let it run on: what it says alone is what counts.
-                heard[n] = _heard(result) if alone else self._generate([item])[0]
+                # What ran past its own cap, because its company had a higher one, is decoded alone.
+                within = len(members) == 1 or len(result.sequences_ids[0]) < item.cap
+                heard[n] = _heard(item, result) if within else self._generate([item])[0]
         return [heard[n] for n in range(len(items))]
 
     def _conclude(self, item: Encoded, heard: Heard) -> Decoded:
-        """Gate, reduce repetition, add words."""
-        ids, finish = self._without_loop(item, heard)
-        if finish == "length" and len(ids) < len(heard.ids):
-            ...
-        text = self._convert(item)(self._tokenizer.decode(ids))
+        """Gate silence, get out of a loop, add what else was asked for."""
+        if self._is_silence(item, heard):
+            return Decoded("", language=item.language, finish="gated")
+        if heard.looped and item.job.kind != "partial" and item.context_s < LONGEST_S:
+            logger.info("the decoder looped on %.1f s of audio: again with a longer context", item.seconds)
+            with self._counting:
+                self.retried += 1
+            again = self._encode(item.job, LONGEST_S)
+            return self._conclude(again, self._generate([again])[0])
+        convert = self._chinese if item.language == "zh" else str
+        wish = item.job.options
+        spans = self._align(item, heard.kept) if wish.words or wish.logprobs else []
+        return Decoded(
+            convert(self._tokenizer.decode(heard.kept)),
+            words=words(spans, convert) if wish.words else None,
+            token_logprobs=tuple(map(_logprob, spans)) if wish.logprobs else None,
+            language=item.language,
+            finish="length" if heard.capped or heard.looped else "stop",
+        )
+
+    def _is_silence(self, item: Encoded, heard: Heard) -> bool:
+        """Whether nothing was said. A prompt makes noise sound like its own words, so doubts are settled without."""
+        if item.prompted and heard.is_doubtful:
+            plain = self._tokenizer.plain_prompt(item.language, item.job.options.task)
+            heard = self._generate([replace(item, prompt=plain, prompted=False)])[0]
+        return (not item.prompted or heard.is_doubtful) and heard.is_silence
 
     def _align(self, item: Encoded, ids: list[int]) -> list[TokenSpan]:
         """Tokens with times and probabilities."""
@@ -149,17 +185,28 @@ class WhisperNetwork:
             for token, (begin, end), probability in zip(ids, edges, result.text_token_probs, strict=True)
         ]
 
-    def _simplified(self, text: str) -> str:
-        """Simplified characters, as many as before."""
-        whole: str = self._to_simplified.convert(text)
-        return whole if len(whole) == len(text) else "".join(self._to_simplified.convert(c)[:1] for c in text)
+    def _chinese(self, text: str) -> str:
+        """Simplified characters and Chinese punctuation, as many as before."""
+        simple = self._to_simplified.convert(text)
+        if len(simple) != len(text):
+            simple = "".join(self._to_simplified.convert(sign)[:1] for sign in text)
+        return widen_punctuation(simple)
 
 
-def _heard(result: Any, cap: int) -> Heard:
-    """What a generation says; a batch is capped by its longest job, so the others are cut here."""
+def has_sound(job: DecodeJob) -> bool:
+    """Whether there is anything to hear."""
+    return bool(np.abs(job.audio).max(initial=0.0) >= QUIETEST)
+
+
+def _heard(item: Encoded, result: Any) -> Heard:
+    """What a generation says of a job."""
     ids = list(result.sequences_ids[0])
     mean = result.scores[0] * len(ids) / (len(ids) + 1)  # the end of text counts as a token
-    return Heard(ids[:cap], mean, result.no_speech_prob)
+    return Heard(ids, mean, result.no_speech_prob, item.seconds, capped=len(ids) >= item.cap)
+
+
+def _logprob(span: TokenSpan) -> float:
+    return math.log(max(span.probability, LEAST_PROBABILITY))
 
 
 def _together(features: Sequence[Any]) -> Any:

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from realtime_server import __version__
-from realtime_server.core.settings import SessionSettings
+from realtime_server.core.settings import SessionSettings, require_positive
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.errors import ConfigurationError
 from realtime_server.realtime.hub import Hub, ReaderTooSlowError
@@ -38,6 +38,12 @@ class ServerOptions:
     ping_timeout_s: float = 60.0  # without an answer for so long, the connection is lost
     send_timeout_s: float = 30.0  # a client that reads nothing for so long is closed
     shutdown_s: float = 20.0  # for the finals of all sessions
+
+    def __post_init__(self) -> None:
+        require_positive(self, ("max_sessions", "max_message_bytes", "ping_s", "ping_timeout_s"))
+        require_positive(self, ("send_timeout_s", "shutdown_s"))
+        if not 0 <= self.port < 65_536:
+            raise ConfigurationError(f"port must be 0 to 65535, not {self.port}")
 
 
 class RealtimeServer:

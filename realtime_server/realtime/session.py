@@ -28,7 +28,7 @@ from realtime_server.core.audio import Pcm16Reader
 from realtime_server.core.jobs import Decoded, DecodeJob, Job, Probabilities
 from realtime_server.core.protocol import SessionProtocol, State
 from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.core.settings import SessionSettings
+from realtime_server.core.settings import SessionSettings, require_positive
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.errors import EngineError, EngineTimeoutError
 from realtime_server.realtime.hub import EventLog
@@ -43,6 +43,9 @@ class Clocks:
     stall_s: float = 5.0  # without audio for so long, the open segment is closed
     deadline_s: float = 10.0  # of a job, plus deadline_factor times its audio
     deadline_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, ("stall_s", "deadline_s", "deadline_factor"))
 
 
 class RealtimeASRSession:

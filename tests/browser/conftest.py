@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from tests.browser.recordings import write_wav
+from realtime_server.errors import WeightsError
+from realtime_server.weights import find
+from tests.browser.recordings import read_wav, write_wav
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Playwright
@@ -48,7 +55,11 @@ def launch(playwright: Playwright) -> Iterator[Callable[..., Browser]]:
 
         def start(recording: Path | None) -> Browser:
             if recording not in running:
-                source = [*MICROPHONE, f"--use-file-for-fake-audio-capture={recording}%noloop"] if recording else []
+                source = (
+                    [*MICROPHONE, f"--use-file-for-fake-audio-capture={recording}%noloop"]
+                    if recording
+                    else []
+                )
                 browser = playwright.chromium.launch(executable_path=executable, args=FLAGS + source)
                 browsers.callback(browser.close)
                 running[recording] = browser
@@ -83,6 +94,51 @@ def open_page(launch: Callable[..., Browser], noise: Path) -> Iterator[Callable[
 
         yield open_it
     assert errors == []
+
+
+@pytest.fixture(scope="session")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first twelve seconds of the recorded reading, and three of silence."""
+    try:
+        source = find("recordings") / "two_cities.wav"
+    except WeightsError as error:
+        pytest.skip(str(error))
+    samples, rate = read_wav(source)
+    path = tmp_path_factory.mktemp("microphone") / "reading.wav"
+    write_wav(path, np.concatenate([samples[: 12 * rate], np.zeros(3 * rate)]), rate)
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_server() -> Iterator[str]:
+    """Address of `realtime-server serve` with the CPU recognizer, as a process of its own."""
+    try:
+        find("whisper-base")
+        find("fsmn-vad")
+    except WeightsError as error:
+        pytest.skip(str(error))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "realtime_server", "serve", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen(command)
+    address = f"http://127.0.0.1:{port}/"
+    try:
+        _wait_for(f"{address}health", process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the server ended at its start; its words are above"
+        with suppress(OSError), urllib.request.urlopen(address, timeout=5):
+            return
+        time.sleep(0.2)
+    raise AssertionError("the server did not answer within a minute")
 
 
 def _note_violation(text: str, errors: list[str]) -> None:

@@ -9,6 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 
+def read_wav(path: Path) -> tuple[npt.NDArray[np.float64], int]:
+    """Read mono PCM16 as samples in -1..1 and their rate."""
+    with wave.open(str(path), "rb") as file:
+        data = file.readframes(file.getnframes())
+        return np.frombuffer(data, "<i2") / 32768, file.getframerate()
+
+
 def write_wav(path: Path, samples: npt.NDArray[np.float64], rate: int) -> None:
     """Write mono samples in -1..1 as PCM16."""
     with wave.open(str(path), "wb") as file:

@@ -188,13 +188,20 @@ class ScriptedServer:
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return connection.respond(self.refuse, "refused\n") if self.refuse else None
         if path == "/":
-            headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": strict_policy(self.page)}
+            headers = {
+                "Content-Type": "text/html; charset=utf-8",
+                "Content-Security-Policy": strict_policy(self.page),
+            }
             return _response(200, self.page, headers)
         if path == "/health":
             return _response(200, json.dumps(self.health), {"Content-Type": "application/json"})
         if path == "/ready":
             ready = self.refuse is None
-            return _response(200 if ready else self.refuse or 503, json.dumps({"ready": ready, "reason": None if ready else "full"}), {})
+            return _response(
+                200 if ready else self.refuse or 503,
+                json.dumps({"ready": ready, "reason": None if ready else "full"}),
+                {},
+            )
         return _response(404, "not found\n", {})
 
 
