@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import os
 import threading
 import time
@@ -45,6 +46,10 @@ class Recognizer(Protocol):
     @property
     def languages(self) -> frozenset[str]:
         """Codes of the languages it can be told."""
+
+    @property
+    def retried(self) -> int:
+        """Decodes repeated so far."""
 
     def recognise(
         self, jobs: Sequence[DecodeJob], wanted: Callable[[DecodeJob], bool]
@@ -80,6 +85,11 @@ class Ticket:
         """Whether it may take the last free worker."""
         return self.priority <= Priority.EAGER
 
+    @property
+    def batchable(self) -> bool:
+        """Whether it may be decoded together with others: partials over short windows."""
+        return self.live and not self.urgent and len(self.job.audio) <= BATCHABLE
+
     def settle(self, result: Decoded | Exception) -> None:
         """Deliver the result; callable from any thread, harmless when nobody waits any more."""
         with suppress(RuntimeError):  # the loop was closed meanwhile
@@ -95,16 +105,16 @@ class Ticket:
 
 
 class JobQueue:
-    """Tickets waiting for `workers` threads, under the two rules above. Every method may be called by any thread."""
+    """Tickets that wait for `workers` threads, under the rules above; any thread may call any method."""
 
     def __init__(self, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._spare = max(1, workers - 1)  # workers that may do without-haste work at the same time
+        self._workers = workers
+        self._unhurried = max(1, workers - 1)  # workers that may do other than urgent work at the same time
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: list[Ticket] = []
+        self._waiting: list[Ticket] = []  # in the order of service
         self._taken: dict[int, list[Ticket]] = {}  # by the arrival number of its first
-        self._workers = workers
-        self._live_at = -QUIET_S
+        self._live_at = -math.inf
         self._closed = False
 
     def put(self, ticket: Ticket) -> None:
@@ -142,32 +152,39 @@ class JobQueue:
             self._changed.notify_all()
 
     def close(self) -> list[Ticket]:
-        """Take no more work and wake every worker; return the tickets that will not be answered."""
+        """Hand out no more work and wake every worker; return the tickets that will not be answered."""
         with self._changed:
             self._closed = True
             left = [*self._waiting, *itertools.chain.from_iterable(self._taken.values())]
             self._waiting.clear()
+            for ticket in left:
+                ticket.dropped = True
             self._changed.notify_all()
             return left
 
     def _next(self) -> list[Ticket]:
-        leisurely = sum(not batch[0].urgent for batch in self._taken.values())
+        """What a free worker should do now, taken off the queue; empty if it should wait."""
+        unhurried = sum(not batch[0].urgent for batch in self._taken.values())
         quiet = self._clock() - self._live_at >= QUIET_S
         for ticket in self._waiting:
-            if ticket.urgent or leisurely < (self._workers if quiet and not ticket.live else self._spare):
-                break
-        else:
-            return []
-        batch = [ticket]
-        if is_batchable(ticket):
-            batch = [other for other in self._waiting if is_batchable(other)][:BATCH]
-        self._waiting = [other for other in self._waiting if other not in batch]
-        return batch
+            allowed = self._workers if quiet and not ticket.live else self._unhurried
+            if ticket.urgent or unhurried < allowed:
+                batch = self._company(ticket, allowed - unhurried)
+                self._waiting = [other for other in self._waiting if other not in batch]
+                return batch
+        return []
+
+    def _company(self, ticket: Ticket, free: int) -> list[Ticket]:
+        """The ticket, and its share of the others when more wait than there are workers free for them."""
+        if not ticket.batchable:
+            return [ticket]
+        together = [other for other in self._waiting if other.batchable]
+        return together[: min(BATCH, math.ceil(len(together) / free))]
 
 
-def is_batchable(ticket: Ticket) -> bool:
-    """Whether it may be decoded together with others: a partial over a short window, without word times."""
-    return ticket.live and not ticket.urgent and len(ticket.job.audio) <= BATCHABLE
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class EmbeddedEngine:
@@ -181,7 +198,7 @@ class EmbeddedEngine:
     def __init__(
         self, folder: Path, *, workers: int | None = None, load: Callable[[Path, int], Recognizer] = whisper
     ) -> None:
-        count = workers if workers is not None else len(os.sched_getaffinity(0))
+        count = workers or _cores()
         self._recognizer = load(folder, count)
         self._queue = JobQueue(count)
         self._arrivals = itertools.count()
@@ -201,6 +218,11 @@ class EmbeddedEngine:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def retried(self) -> int:
+        """Decodes repeated with a longer context so far, because the decoder ran away."""
+        return self._recognizer.retried
 
     @property
     def capabilities(self) -> Capabilities:

@@ -31,7 +31,8 @@ NO_SPEECH = ((0.8, -0.5), (0.7, -0.75), (0.6, -1.0), (0.35, -1.7))
 DOUBT_NO_SPEECH, DOUBT_LOGPROB = 0.3, -1.0
 LOOP_NO_SPEECH = 0.4  # a loop has a high log-probability, so that this alone decides
 
-LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop
+LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop ...
+LAST_TURNS = 3  # ... unless the token cap cut them off
 SAYABLE_PER_S = 9  # tokens per second of the fastest real repetition
 
 SIMPLIFIED = "以下是普通话的句子。"  # "what follows is in Mandarin", in simplified characters
@@ -105,7 +106,8 @@ def without_loop(ids: Sequence[int], seconds: float, *, capped: bool) -> list[in
     start, period, turns = _longest_run(ids)
     end = start + period * turns
     ran_out = capped and end > len(ids) - period
-    if turns < LOOP_TURNS or not (ran_out or period * turns > SAYABLE_PER_S * seconds + 1):
+    unsayable = turns >= LOOP_TURNS and period * turns > SAYABLE_PER_S * seconds + 1
+    if not unsayable and not (ran_out and turns >= LAST_TURNS):
         return list(ids)
     return [*ids[: start + period], *([] if ran_out else ids[end:])]
 

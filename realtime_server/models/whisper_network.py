@@ -33,7 +33,7 @@ from realtime_server.models.whisper import (
     token_cap,
     widen_punctuation,
 )
-from realtime_server.models.whisper_words import TokenSpan, token_starts, words
+from realtime_server.models.whisper_words import TokenSpan, set_in, token_starts, words
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class WhisperNetwork:
             raise WeightsError(
                 f"{folder / 'model.bin'} cannot be loaded ({error}): fetch it again"
             ) from error
-        self.retried = 0  # decodes repeated because the decoder ran in a circle
+        self.retried = 0  # decodes repeated because the decoder ran away
         self._counting = threading.Lock()
         self._to_simplified = opencc.OpenCC("t2s")
 
@@ -148,8 +148,9 @@ class WhisperNetwork:
         """Gate silence, get out of a loop, add what else was asked for."""
         if self._is_silence(item, heard):
             return Decoded("", language=item.language, finish="gated")
-        if heard.looped and item.job.kind != "partial" and item.context_s < LONGEST_S:
-            logger.info("the decoder looped on %.1f s of audio: again with a longer context", item.seconds)
+        runaway = heard.looped or (heard.capped and item.job.options.max_new_tokens is None)
+        if runaway and item.job.kind != "partial" and item.context_s < LONGEST_S:
+            logger.info("the decoder ran away on %.1f s of audio: again in the longest context", item.seconds)
             with self._counting:
                 self.retried += 1
             again = self._encode(item.job, LONGEST_S)
@@ -159,7 +160,7 @@ class WhisperNetwork:
         spans = self._align(item, heard.kept) if wish.words or wish.logprobs else []
         return Decoded(
             convert(self._tokenizer.decode(heard.kept)),
-            words=words(spans, convert) if wish.words else None,
+            words=set_in(words(spans, convert), item.job.audio) if wish.words else None,
             token_logprobs=tuple(map(_logprob, spans)) if wish.logprobs else None,
             language=item.language,
             finish="length" if heard.capped or heard.looped else "stop",

@@ -2,6 +2,7 @@
 
 Tokens are pieces of UTF-8: one may hold several characters, or a third of one. A token's time is shared equally
 among its bytes; a word runs from its first to its last letter, so that punctuation and spaces take no time.
+The alignment gives a pause to the word after it, so that a word's start is moved to where its sound sets in.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from __future__ import annotations
 import codecs
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from realtime_server.core.segments import Word
+import numpy as np
+from numpy.typing import NDArray
+
+from realtime_server.core.jobs import Samples
+from realtime_server.core.segments import HOP, Word, to_ms
 
 MS_PER_POSITION = 20  # one encoder position is two mel frames
+EARLY_MS = 40  # what the alignment is early by: the median against forced alignments of read English
+FAINT = 0.01  # power relative to a word's loudest 10 ms, below which the word has not begun: 20 dB
+PAUSE = 15  # times 10 ms: no word holds so long a pause, it ends the one before
 
 # Scripts written without spaces between words: there each letter is a word.
 UNSPACED = (
@@ -59,8 +67,8 @@ def token_starts(path: Sequence[tuple[int, int]], tokens: int) -> list[float]:
     starts: list[float] = []
     for token, position in path:
         if token == len(starts) and token <= tokens:
-            starts.append(float(position * MS_PER_POSITION))
-    end = float(path[-1][1] * MS_PER_POSITION) if path else 0.0
+            starts.append(float(position * MS_PER_POSITION + EARLY_MS))
+    end = float(path[-1][1] * MS_PER_POSITION + EARLY_MS) if path else 0.0
     return starts + [end] * (tokens + 1 - len(starts))
 
 
@@ -79,13 +87,32 @@ def characters(spans: Sequence[TokenSpan]) -> list[Character]:
 
 
 def words(spans: Sequence[TokenSpan], convert: Callable[[str], str] = str) -> tuple[Word, ...]:
-    """Words of the spans; punctuation stays with its word. Confidence is the mean of the tokens' probabilities.
+    """Words of the spans; punctuation stays with its word.
 
-    convert: changes characters (script, case) but not their number.
+    Confidence is the mean of the tokens' probabilities.  convert: changes characters (script, punctuation) but
+    not their number.
     """
     signs = characters(spans)
     text = convert("".join(sign.text for sign in signs))
     return tuple(_word(text, signs, group, spans) for group in _groups(text))
+
+
+def set_in(timed: Sequence[Word], audio: Samples) -> tuple[Word, ...]:
+    """The words, each starting where it becomes loud, and none beyond the audio."""
+    power = np.square(audio[: len(audio) // HOP * HOP]).reshape(-1, HOP).mean(axis=1)
+    return tuple(_set_in(word, power, to_ms(len(audio))) for word in timed)
+
+
+def _set_in(word: Word, power: NDArray[np.float32], longest_ms: int) -> Word:
+    end = min(word.end_ms, longest_ms)
+    start = min(word.start_ms, end)
+    own = power[start // 10 : end // 10]
+    if own.size:
+        loud = np.flatnonzero(own >= FAINT * own.max())
+        pauses = np.flatnonzero(np.diff(loud) > PAUSE)
+        first = int(loud[pauses[-1] + 1] if pauses.size else loud[0])
+        start = max(start, start // 10 * 10 + 10 * first)
+    return replace(word, start_ms=start, end_ms=end)
 
 
 def is_unspaced(sign: str) -> bool:

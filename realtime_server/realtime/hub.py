@@ -8,6 +8,7 @@ is told rather than given a gap.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from realtime_server.errors import RealtimeServerError
 
 if TYPE_CHECKING:
     from realtime_server.realtime.session import RealtimeASRSession
+
+logger = logging.getLogger(__name__)
 
 KEPT_EVENTS = 4096  # about an hour of partials and sentences of one speaker
 
@@ -50,9 +53,9 @@ class EventLog:
         self._wake()
 
     @contextmanager
-    def reader(self) -> Iterator[EventReader]:
-        """A reader that starts at the oldest event kept."""
-        reader = EventReader(self, self.next_seq - len(self._tail))
+    def reader(self, seq: int | None = None) -> Iterator[EventReader]:
+        """A reader whose first event is number `seq`; None: the oldest one kept."""
+        reader = EventReader(self, self.next_seq - len(self._tail) if seq is None else seq)
         self._readers.add(reader)
         try:
             yield reader
@@ -101,9 +104,11 @@ class Hub:
 
     @contextmanager
     def holding(self, session: RealtimeASRSession) -> Iterator[None]:
-        """Count a session while it lives."""
+        """Count a session while it lives; one that comes while the hub drains ends at once."""
         self.sessions[session.id] = session
         self._empty.clear()
+        if self.draining:
+            session.end()
         try:
             yield
         finally:
@@ -111,9 +116,26 @@ class Hub:
             if not self.sessions:
                 self._empty.set()
 
-    async def drain(self) -> None:
-        """Refuse new sessions, end those that run, wait until each has sent its final."""
+    async def drain(self, within_s: float, grace_s: float) -> None:
+        """Refuse new sessions, end those that run, wait until each has sent its final.
+
+        After `within_s` those that remain are told what is known, for which they have `grace_s`.
+        """
         self.draining = True
         for session in list(self.sessions.values()):
             session.end()
-        await self._empty.wait()
+        if await self._empties(within_s):
+            return
+        logger.warning("%d sessions had not finished after %g s", len(self.sessions), within_s)
+        for session in list(self.sessions.values()):
+            session.give_up("the server stops and cannot wait longer")
+        if not await self._empties(grace_s):
+            logger.warning("%d connections did not close", len(self.sessions))
+
+    async def _empties(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,49 +1,38 @@
-"""The WebSocket server: one port for live sessions, the page and the health checks."""
+"""The WebSocket server: one port for live sessions, the page and the health checks.
+
+A connection counts from the moment its handshake is accepted, so that a burst of handshakes cannot pass the
+limit; one that is lost before its session began is noticed at the next handshake. Shutting down has a fixed
+order: refuse newcomers, end the sessions, wait for their finals, take what is unfinished for failed, close.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import weakref
-from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 
 from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.datastructures import Headers
-from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 from realtime_server import __version__
-from realtime_server.core.settings import SessionSettings, require_positive
+from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.errors import ConfigurationError
-from realtime_server.realtime.hub import Hub, ReaderTooSlowError
+from realtime_server.realtime.connection import SessionConnection
+from realtime_server.realtime.health import Health
+from realtime_server.realtime.http_answers import HttpAnswers, is_handshake, refuse, respond_text
+from realtime_server.realtime.hub import Hub
+from realtime_server.realtime.options import ServerOptions
 from realtime_server.realtime.session import Clocks, RealtimeASRSession
+
+__all__ = ["RealtimeServer", "ServerOptions"]
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """How the server listens, and its bounds."""
-
-    host: str = "127.0.0.1"
-    port: int = 10095
-    max_sessions: int = 100
-    max_message_bytes: int = 10 * 1024 * 1024  # 327 s of audio
-    ping_s: float = 20.0  # between pings of ours
-    ping_timeout_s: float = 60.0  # without an answer for so long, the connection is lost
-    send_timeout_s: float = 30.0  # a client that reads nothing for so long is closed
-    shutdown_s: float = 20.0  # for the finals of all sessions
-
-    def __post_init__(self) -> None:
-        require_positive(self, ("max_sessions", "max_message_bytes", "ping_s", "ping_timeout_s"))
-        require_positive(self, ("send_timeout_s", "shutdown_s"))
-        if not 0 <= self.port < 65_536:
-            raise ConfigurationError(f"port must be 0 to 65535, not {self.port}")
+LEFT_S = 1.0  # for connections that never became sessions, such as a browser's spare ones, at shutdown
 
 
 class RealtimeServer:
@@ -54,142 +43,91 @@ class RealtimeServer:
 
     def __init__(
         self, engine: Engine, scorer: Scorer, settings: SessionSettings, options: ServerOptions, *,
-        page: Path, description: dict[str, str], clocks: Clocks | None = None,
+        page: Path, description: Mapping[str, str], clocks: Clocks | None = None,
     ) -> None:  # fmt: skip
         self.hub = Hub(options.max_sessions)
+        self.health = Health()
         self._engine, self._scorer, self._settings, self._options = engine, scorer, settings, options
-        self._page, self._description, self._clocks = page, description, clocks
-        # Counted from the handshake on, so that a burst of handshakes cannot pass the limit; a connection
-        # whose handshake fails simply vanishes from the set.
-        self._admitted: weakref.WeakSet[ServerConnection] = weakref.WeakSet()
+        self._description, self._clocks = description, clocks
+        self._http = HttpAnswers(
+            page.read_bytes(), state=self._state, why_not_ready=lambda: self._why_refused() or self.health.problem
+        )
+        self._opening: set[ServerConnection] = set()  # accepted, but not sessions yet
         self._server: Server | None = None
 
     async def start(self) -> int:
         """Listen; return the port. Raises ConfigurationError if the address cannot be had."""
         options = self._options
-        # Everything worth telling is logged here; the library would log a traceback per malformed handshake.
-        quiet = logging.getLogger("websockets.server")
+        # What is worth telling is told here; the library would log a traceback for malformed handshakes.
+        quiet = logging.getLogger(f"{__name__}.websockets")
         quiet.setLevel(logging.CRITICAL)
         try:
             self._server = await serve(
                 self._handle, options.host, options.port,
-                process_request=self._answer_http, max_size=options.max_message_bytes, compression=None,
-                ping_interval=options.ping_s, ping_timeout=options.ping_timeout_s, logger=quiet,
-                server_header=None,
+                process_request=self._answer_request, process_response=self._admit,
+                max_size=options.max_message_bytes, compression=None, close_timeout=options.close_s,
+                ping_interval=None, logger=quiet, server_header=None,
             )  # fmt: skip
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            why = (error.strerror if isinstance(error, OSError) else None) or error
             raise ConfigurationError(
-                f"cannot listen on {options.host}:{options.port}: {error.strerror or error}; choose another --port or --host"
+                f"cannot listen on {options.host}:{options.port}: {why}; choose another --port or --host"
             ) from error
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
     async def stop(self) -> None:
-        """Refuse new sessions, let every session send its final, close with 1012."""
+        """Refuse new sessions, let every session send its final and close with 1012, stop listening."""
         assert self._server is not None
+        await self.hub.drain(self._options.shutdown_s, self._options.close_s)
+        self._server.close()
         try:
-            async with asyncio.timeout(self._options.shutdown_s):
-                await self.hub.drain()
+            async with asyncio.timeout(LEFT_S):
+                await self._server.wait_closed()
         except TimeoutError:
-            logger.warning("%d sessions had not finished in time", len(self.hub.sessions))
-        self._server.close(code=1012, reason="the server stops")
-        await self._server.wait_closed()
-
-    # --- one connection -----------------------------------------------------------------------------------
+            logger.info("some connections without a session are still open")
 
     async def _handle(self, connection: ServerConnection) -> None:
-        session = RealtimeASRSession(self._engine, self._scorer, self._settings, clocks=self._clocks)
+        session = RealtimeASRSession(
+            self._engine, self._scorer, self._settings, clocks=self._clocks, observe=self.health.observe
+        )
         with self.hub.holding(session):
-            try:
-                async with session, asyncio.TaskGroup() as tasks:
-                    receiving = tasks.create_task(self._receive(connection, session))
-                    await self._send(connection, session)
-                    receiving.cancel()
-            except Exception:
-                logger.exception("session %s: internal error", session.id)
-                await connection.close(1011, "internal error")
-            finally:
-                self._admitted.discard(connection)
-                code = connection.close_code
-                logger.info("session %s ended: %s, close code %s", session.id, session.summary, code)
+            self._opening.discard(connection)
+            carrier = SessionConnection(connection, session, self._options)
+            await carrier.run()
+        logger.info("session %s ended: %s, close code %d", session.id, session.summary, carrier.close_code)
 
-    async def _receive(self, connection: ServerConnection, session: RealtimeASRSession) -> None:
-        """Feed the session until the client is gone. Reading never waits for recognition."""
-        with suppress(ConnectionClosed):
-            async for frame in connection:
-                session.feed(frame)
-        session.end()
+    # --- handshakes and plain HTTP ------------------------------------------------------------------------
 
-    async def _send(self, connection: ServerConnection, session: RealtimeASRSession) -> None:
-        """Send until the session has ended; a client that is gone or does not read no longer gets anything."""
+    def _answer_request(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Answer plain HTTP; None lets the library check a WebSocket handshake, before `_admit`."""
+        if is_handshake(request):
+            return None
         try:
-            async with aclosing(session.messages()) as messages:
-                async for message in messages:
-                    async with asyncio.timeout(self._options.send_timeout_s):
-                        await connection.send(message)
-        except ConnectionClosed:
-            await session.wait_ended()
-        except (TimeoutError, ReaderTooSlowError):
-            logger.info("session %s: the client does not read its messages", session.id)
-            connection.transport.abort()
-            session.end()
-            await session.wait_ended()
-        else:
-            closing = session.closing
-            code, reason = (closing.close_code, closing.reason) if closing else (1012, "the server stops")
-            await connection.close(code, reason)
+            return self._http.answer(request)
+        except Exception:
+            logger.exception("could not answer %s", request.path)
+            return respond_text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
 
-    # --- HTTP ---------------------------------------------------------------------------------------------
-
-    def _answer_http(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Answer a plain GET; None lets a WebSocket handshake through."""
-        path = request.path.partition("?")[0]
-        if request.headers.get("Upgrade", "").lower() == "websocket":
-            return self._admit(connection)
-        match path:
-            case "/":
-                return _respond(HTTPStatus.OK, "text/html; charset=utf-8", self._page.read_bytes())
-            case "/health":
-                return _respond_json(HTTPStatus.OK, {"status": "ok"} | self._state())
-            case "/ready":
-                why = self._why_not_ready()
-                status = HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK
-                return _respond_json(status, {"ready": not why, "reason": why} | self._state())
-        return _respond(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"not found; the page is at /\n")
-
-    def _admit(self, connection: ServerConnection) -> Response | None:
-        why = self._why_not_ready()
+    def _admit(self, connection: ServerConnection, request: Request, response: Response) -> Response | None:
+        """Count a handshake that the library accepts, or refuse it; None leaves the response as it is."""
+        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            return None
+        why = self._why_refused()
         if why:
             self.hub.refused += 1
             logger.info("refused a connection: %s", why)
-            response = _respond(
-                HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", f"{why}\n".encode()
-            )
-            response.headers["Retry-After"] = "5"
-            return response
-        self._admitted.add(connection)
+            return refuse(why)
+        self._opening.add(connection)
         return None
 
-    def _why_not_ready(self) -> str | None:
+    def _why_refused(self) -> str | None:
+        self._opening = {connection for connection in self._opening if connection.state is not State.CLOSED}
         if self.hub.draining:
             return "the server is stopping; connect to another or try again later"
-        if len(self._admitted) >= self.hub.max_sessions:
+        if len(self.hub.sessions) + len(self._opening) >= self.hub.max_sessions:
             return f"the server is full ({self.hub.max_sessions} sessions); try again later"
         return None
 
     def _state(self) -> dict[str, object]:
         counts = {"sessions": len(self.hub.sessions), "max_sessions": self.hub.max_sessions}
         return {"version": __version__, **self._description, **counts}
-
-
-def _respond(status: HTTPStatus, content_type: str, body: bytes) -> Response:
-    headers = Headers()
-    headers["Content-Type"] = content_type
-    headers["Content-Length"] = str(len(body))
-    headers["Cache-Control"] = "no-cache"
-    headers["X-Content-Type-Options"] = "nosniff"
-    headers["Connection"] = "close"
-    return Response(status.value, status.phrase, headers, body)
-
-
-def _respond_json(status: HTTPStatus, value: dict[str, object]) -> Response:
-    return _respond(status, "application/json", json.dumps(value).encode() + b"\n")

@@ -11,6 +11,11 @@ Usage, inside a coroutine:
             print(message)               # protocol 1 JSON
 
 Wall-clock time lives here: deadlines of jobs, how long they took, and a client that falls silent.
+
+A decode's deadline counts from when it was asked for or from the last answer to an earlier decode of the session,
+whichever is later: a client that sends a long recording at once waits for its own backlog, which is no failure.
+Of such a backlog the engine is given as many finals as it works on at once. The rest waits here, so that jobs of
+other sessions come in between.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -28,12 +34,14 @@ from realtime_server.core.audio import Pcm16Reader
 from realtime_server.core.jobs import Decoded, DecodeJob, Job, Probabilities
 from realtime_server.core.protocol import SessionProtocol, State
 from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.core.settings import SessionSettings, require_positive
+from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.errors import EngineError, EngineTimeoutError
 from realtime_server.realtime.hub import EventLog
 
 logger = logging.getLogger(__name__)
+
+Observer = Callable[[Job, EngineError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +52,31 @@ class Clocks:
     deadline_s: float = 10.0  # of a job, plus deadline_factor times its audio
     deadline_factor: float = 2.0
 
-    def __post_init__(self) -> None:
-        require_positive(self, ("stall_s", "deadline_s", "deadline_factor"))
-
 
 class RealtimeASRSession:
     """One client's sessions on one engine and one scorer, which any number of others share.
 
-    Neither method below waits: `feed` takes a frame as from a socket, `end` says that no more will come, and
-    `messages` yields what the client is to be sent, until everything heard has been told.
+    `feed`, `end` and `give_up` never wait: `feed` takes a frame as from a socket, `end` says that no more will
+    come, and `messages` yields what the client is to be sent, until everything heard has been told.
+    observe: called with every job that was answered, and its error if it failed.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        scorer: Scorer,
-        settings: SessionSettings | None = None,
-        *,
-        session_id: str | None = None,
-        clocks: Clocks | None = None,
-    ) -> None:
+        self, engine: Engine, scorer: Scorer, settings: SessionSettings | None = None, *,
+        session_id: str | None = None, clocks: Clocks | None = None, observe: Observer | None = None,
+    ) -> None:  # fmt: skip
         self.id = session_id or uuid.uuid4().hex[:12]
         self.log = EventLog()
         self.closing: m.Closing | None = None  # how the connection is to be closed, once known
-        self._engine, self._scorer = engine, scorer
+        self._engine, self._scorer, self._observe = engine, scorer, observe
         self._clocks = clocks or Clocks()
         self._protocol = SessionProtocol(self.id, settings or SessionSettings(), engine.capabilities)
         self._wire: m.Wire = m.WireV1()
         self._pcm = Pcm16Reader()
         self._ended = asyncio.Event()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._running: dict[int, tuple[Job, asyncio.Task[None]]] = {}
+        self._finals = asyncio.Semaphore(max(1, engine.capabilities.concurrency))
+        self._deadlines: dict[int, tuple[asyncio.Timeout, float]] = {}  # of decodes; oldest first
         self._stall: asyncio.TimerHandle | None = None
         self._last_audio_s = 0.0
 
@@ -83,27 +86,34 @@ class RealtimeASRSession:
         return str(self._protocol.counts)
 
     def feed(self, frame: str | bytes) -> None:
-        """Take one frame from the client: a text command or PCM16 audio, 16 kHz, mono."""
-        for item in self._wire.decode(frame):
-            if not isinstance(item, bytes):
-                if isinstance(item, m.Start):
-                    self._pcm = Pcm16Reader()
-                self._protocol.receive_command(item)
-                continue
-            samples = self._pcm.receive_bytes(item)
-            if len(samples):
-                self._note_audio()
-                self._protocol.receive_audio(samples[None])
-        self._turn()
+        """Take one frame from the client: a text command or PCM16 audio, 16 kHz, mono. After `end`, do nothing."""
+        if self._ended.is_set():
+            return
+        with self._guarded():
+            for item in self._wire.decode(frame):
+                self._feed_item(item)
+            self._turn()
 
     def end(self) -> None:
         """No more will come: what was heard is decoded and told, then `messages` ends."""
-        self._protocol.receive_end()
-        self._turn()
+        if self._ended.is_set():
+            return
+        with self._guarded():
+            self._protocol.receive_end()
+            self._turn()
+
+    def give_up(self, why: str) -> None:
+        """Take every job that still runs for failed: after `end`, the client is told what is known by now."""
+        while self._running:
+            job, task = self._running.pop(next(iter(self._running)))
+            task.cancel()
+            with self._guarded():
+                self._protocol.receive_failure(job, EngineTimeoutError(why))
+                self._turn()
 
     async def messages(self) -> AsyncGenerator[str, None]:
-        """Messages for the client, in order, as they become due. Raises ReaderTooSlowError."""
-        with self.log.reader() as reader:
+        """Messages for the client, in order, as they become due; for one reader. Raises ReaderTooSlowError."""
+        with self.log.reader(0) as reader:
             while events := await reader.take():
                 for message in self._wire.encode(events):
                     yield message
@@ -121,81 +131,136 @@ class RealtimeASRSession:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Abort whatever still runs and free what the session holds."""
-        if self._stall:
-            self._stall.cancel()
-        tasks = list(self._tasks.values())
+        """Abort whatever still runs and free what the session holds; it takes nothing more."""
+        self._over()
+        tasks = [task for _, task in self._running.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._scorer.forget(self.id)
-        self.log.close()
 
     # --- inside -------------------------------------------------------------------------------------------
+
+    def _feed_item(self, item: m.Command | bytes) -> None:
+        if not isinstance(item, bytes):
+            if isinstance(item, m.Start):
+                self._pcm = Pcm16Reader()
+            self._protocol.receive_command(item)
+            return
+        samples = self._pcm.receive_bytes(item)
+        if len(samples):
+            self._note_audio()
+            self._protocol.receive_audio(samples[None])
 
     def _turn(self) -> None:
         """Do what the protocol wants done next."""
         for job in self._protocol.jobs_to_run():
-            task = asyncio.create_task(self._run(job))
-            task.add_done_callback(self._check_task)
-            self._tasks[job.id] = task
+            self._running[job.id] = job, asyncio.create_task(self._run(job))
         for job_id in self._protocol.jobs_to_cancel():
-            if job_id in self._tasks:
-                self._tasks.pop(job_id).cancel()
+            if job_id in self._running:
+                self._running.pop(job_id)[1].cancel()
         events = self._protocol.events_to_send()
         for event in events:
-            if isinstance(event, m.Closing):
-                self.closing = event
-            elif isinstance(event, m.Warned | m.Failed):
-                logger.info("session %s: %s", self.id, event.message)
+            self._note_event(event)
         self.log.append(events)
         if self._protocol.state is State.ENDED:
-            self.log.close()
-            self._ended.set()
+            self._over()
+
+    def _note_event(self, event: m.Event) -> None:
+        """Log what an operator should know; what a client said, and what was heard, appears at debug only."""
+        match event:
+            case m.Closing():
+                self.closing = event
+            case m.Warned() | m.Failed():
+                level = logging.DEBUG if event.code == "bad_request" else logging.WARNING
+                logger.log(level, "session %s: %s", self.id, event.message)
+            case m.SegmentLocked():
+                logger.debug("session %s: %s", self.id, " ".join(sent.text for sent in event.sentences))
+
+    def _over(self) -> None:
+        """Nothing more is taken or told."""
+        if self._stall:
+            self._stall.cancel()
+            self._stall = None
+        self._ended.set()
+        self.log.close()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A fault of our own ends the session visibly instead of leaving it waiting for ever."""
+        try:
+            yield
+        except Exception:
+            logger.exception("session %s: internal error", self.id)
+            self.closing = m.Closing(upto=0, close_code=1011, reason="internal error")
+            self._over()
+
+    # --- jobs ---------------------------------------------------------------------------------------------
 
     async def _run(self, job: Job) -> None:
         """Compute one job and tell the protocol; a cancelled one tells nothing."""
+        answer = await self._answer(job)
+        if self._running.pop(job.id, None) is None or self._ended.is_set():
+            return
+        failure = answer if isinstance(answer, EngineError) else None
+        with self._guarded():
+            if self._observe:
+                self._observe(job, failure)
+            if isinstance(answer, EngineError):
+                self._protocol.receive_failure(job, answer)
+            else:
+                self._protocol.receive_result(job, answer)
+            self._turn()
+
+    async def _answer(self, job: Job) -> Decoded | Probabilities | EngineError:
+        """The job's result, or what went wrong, within its deadline."""
         clock = asyncio.get_running_loop().time
         started_s = clock()
         deadline_s = self._deadline_s(job)
-        failure: EngineError
         try:
-            async with asyncio.timeout(deadline_s):
-                result = await self._compute(job)
-        except TimeoutError:
-            failure = EngineTimeoutError(f"no answer within {deadline_s:.0f} s")
+            async with asyncio.timeout(deadline_s) as deadline:
+                if not isinstance(job, DecodeJob):
+                    return await self._scorer.score(job)
+                self._deadlines[job.id] = deadline, deadline_s
+                decoded = await self._decode(job)
+            self._extend_deadlines(job)
+            return replace(decoded, took_ms=1000 * (clock() - started_s))
         except EngineError as error:
-            failure = error
-        except Exception:
+            return error
+        except asyncio.CancelledError:
+            if self._is_cancelling():
+                raise
+            return EngineError("the engine dropped the job")
+        except Exception as error:
+            if deadline.expired():
+                return EngineTimeoutError(f"no answer within {deadline_s:.1f} s")
             logger.exception("session %s: a job failed in a way that its engine does not declare", self.id)
-            failure = EngineError("internal error")
-        else:
-            if isinstance(result, Decoded):
-                result = replace(result, took_ms=1000 * (clock() - started_s))
-            self._tasks.pop(job.id, None)
-            self._protocol.receive_result(job, result)
-            self._turn()
-            return
-        self._tasks.pop(job.id, None)
-        self._protocol.receive_failure(job, failure)
-        self._turn()
+            return EngineError(f"internal error ({type(error).__name__})")
+        finally:
+            self._deadlines.pop(job.id, None)
 
-    def _check_task(self, task: asyncio.Task[None]) -> None:
-        """A fault of our own ends the session visibly instead of leaving it waiting for ever."""
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("session %s: internal error", self.id, exc_info=error)
-            self.closing = m.Closing(upto=0, close_code=1011, reason="internal error")
-            self.log.close()
-            self._ended.set()
-
-    async def _compute(self, job: Job) -> Decoded | Probabilities:
-        if isinstance(job, DecodeJob):
+    async def _decode(self, job: DecodeJob) -> Decoded:
+        async with self._finals if job.kind == "final" else nullcontext():
             return await self._engine.transcribe(job)
-        return await self._scorer.score(job)
+
+    def _extend_deadlines(self, answered: DecodeJob) -> None:
+        """The engine works: later jobs of this session have waited for this one, not for an engine that hangs."""
+        now_s = asyncio.get_running_loop().time()
+        for job_id, (deadline, seconds) in self._deadlines.items():
+            if job_id > answered.id and not deadline.expired():
+                deadline.reschedule(now_s + seconds)
 
     def _deadline_s(self, job: Job) -> float:
         seconds = len(job.audio if isinstance(job, DecodeJob) else job.samples) / SAMPLE_RATE
         return self._clocks.deadline_s + self._clocks.deadline_factor * seconds
+
+    @staticmethod
+    def _is_cancelling() -> bool:
+        """Whether this task was told to stop, and not only something that it awaits."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    # --- a client that falls silent -----------------------------------------------------------------------
 
     def _note_audio(self) -> None:
         loop = asyncio.get_running_loop()
@@ -206,9 +271,12 @@ class RealtimeASRSession:
     def _check_stall(self) -> None:
         loop = asyncio.get_running_loop()
         left_s = self._last_audio_s + self._clocks.stall_s - loop.time()
+        if self._protocol.state in (State.COMMITTING, State.STOPPING):
+            left_s = self._clocks.stall_s  # what was heard meanwhile belongs to the next utterance: look again
         if left_s > 0:
             self._stall = loop.call_later(left_s, self._check_stall)
             return
         self._stall = None
-        self._protocol.receive_stall()
-        self._turn()
+        with self._guarded():
+            self._protocol.receive_stall()
+            self._turn()

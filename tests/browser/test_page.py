@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +16,14 @@ from tests.browser.page_driver import (
     download,
     listen,
     press,
+    send_file,
     start_with_partial,
 )
 from tests.browser.scripted_server import PAGE, Peer, ScriptedServer, sentence
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
 

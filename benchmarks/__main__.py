@@ -1,0 +1,78 @@
+"""python -m benchmarks [NAME...]: measure on this machine; exit code 1 if a bound is missed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+
+from benchmarks import machine
+from realtime_server.errors import RealtimeServerError
+
+BENCHMARKS = {
+    "vad": "CPU of voice activity detection",
+    "cost": "CPU of each part of the service, per second of audio",
+    "long": "two hours of audio through one session: flat memory, flat cost",
+    "streams": "100 live streams through a real server with the fake engine",
+    "embedded": "one, two and six speakers through a real server with the CPU recognizer",
+}
+MISSED = "missed: "  # begins a line that names a bound
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run benchmarks; return 0 if all bounds are kept, 1 if not, 2 for wrong arguments."""
+    names = list(takewhile(lambda word: not word.startswith("-"), argv))
+    flags = argv[len(names) :]
+    if len(names) != 1:
+        _overview().parse_args([*names, *flags])
+        return _run_each(names or list(BENCHMARKS))
+    _overview().parse_args(names)
+    return _run_one(names[0], flags)
+
+
+def _overview() -> argparse.ArgumentParser:
+    rows = "\n".join(f"  {name:10}{about}" for name, about in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"benchmarks:\n{rows}\n\npython -m benchmarks NAME -h shows the flags of one",
+    )  # fmt: skip
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*BENCHMARKS, []], help="default: all")
+    return parser
+
+
+def _run_one(name: str, flags: Sequence[str]) -> int:
+    benchmark = importlib.import_module(f"benchmarks.{name}")
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=BENCHMARKS[name])
+    benchmark.add_arguments(parser)
+    try:
+        report = benchmark.run(parser.parse_args(flags))
+    except RealtimeServerError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    print(f"{report.table()}\n{report.json_line()}")
+    for figure in report.missed:
+        print(f"{MISSED}{name}: {figure}")
+    return 1 if report.missed else 0
+
+
+def _run_each(names: Sequence[str]) -> int:
+    """Run every benchmark in a process of its own: what one leaves behind would be the next one's cost."""
+    print(f"{machine.describe()}, Python {sys.version.split()[0]}\n", flush=True)
+    missed: list[str] = []
+    for name in names:
+        process = subprocess.Popen([sys.executable, "-m", "benchmarks", name], stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        found = [line for line in process.stdout if not print(line, end="", flush=True)]
+        named = [line.strip() for line in found if line.startswith(MISSED)]
+        failed = process.wait() != 0
+        missed += named or [f"{MISSED}{name}: it did not run"] * failed
+        print(flush=True)
+    print("\n".join(missed) or "every bound is kept")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

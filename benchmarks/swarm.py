@@ -1,0 +1,256 @@
+"""Many clients in one process, as cheap as they can be: each speaks its takes at the speed of speech.
+
+A take is one session: START, audio, STOP right behind its last frame. Frames are packed for the socket beforehand,
+messages are kept as they come and read when all is over, so that little of what is measured is the client's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+from websockets.client import ClientProtocol
+from websockets.exceptions import WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from benchmarks.accounting import Heard, read_result
+from benchmarks.speech import Recording, Spell
+from realtime_server.core.jobs import Samples
+from realtime_server.core.segments import SAMPLES_PER_MS
+from realtime_server.errors import RealtimeServerError
+
+FRAME_MS = 100  # what clients in use send
+PING_S = 2.0
+PATIENCE_S = 30.0  # for an answer that must come
+
+
+class ClientError(RealtimeServerError):
+    """A client was refused, lost its connection, or got no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Frames ready for the socket, and where speech is in them."""
+
+    frames: Sequence[bytes]
+    spells: tuple[Spell, ...]
+
+
+@dataclass(slots=True)
+class Log:
+    """What happened to one client: a take's time 0 is when its first sample was spoken, by time.monotonic."""
+
+    takes: list[Heard] = field(default_factory=list)
+    began_s: list[float] = field(default_factory=list)  # time 0 of each take
+    pings_ms: list[float] = field(default_factory=list)  # until each pong
+    pings: int = 0
+    messages: int = 0
+    bytes: int = 0  # received
+    errors: list[str] = field(default_factory=list)
+
+
+def pack(samples: Samples) -> list[bytes]:
+    """Samples as WebSocket frames of PCM16, 100 ms each; the last is filled up with zeros."""
+    size = FRAME_MS * SAMPLES_PER_MS
+    whole = np.zeros(-(-len(samples) // size) * size, np.float32)
+    whole[: len(samples)] = samples
+    pcm = np.clip(np.rint(whole * 32768), -32768, 32767).astype("<i2").reshape(-1, size)
+    return [Frame(Opcode.BINARY, row.tobytes()).serialize(mask=True) for row in pcm]
+
+
+def take(recording: Recording) -> Take:
+    """A take of a whole recording."""
+    return Take(pack(recording.samples), recording.spells)
+
+
+class Peer(asyncio.Protocol):
+    """A WebSocket client on the library's protocol class, without what a client in use needs besides."""
+
+    def __init__(self, log: Log) -> None:
+        self.answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()  # everything but results
+        self.results: list[tuple[float, bytes]] = []  # time of receipt, message
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._log = log
+        self._pings: dict[bytes, float] = {}
+
+    @property
+    def unanswered(self) -> int:
+        """Pings without a pong."""
+        return len(self._pings)
+
+    def connect(self, port: int) -> None:
+        """Send the handshake; `opened` is its outcome."""
+        self._protocol = ClientProtocol(parse_uri(f"ws://127.0.0.1:{port}/"), max_size=None)
+        self._protocol.send_request(self._protocol.connect())
+        self._flush()
+
+    def write(self, data: bytes) -> None:
+        """Send a packed frame."""
+        self._transport.write(data)
+
+    def say(self, command: str) -> None:
+        """Send a text frame."""
+        self._protocol.send_text(command.encode())
+        self._flush()
+
+    def ping(self) -> None:
+        """Send a ping, to be answered."""
+        self._log.pings += 1
+        payload = str(self._log.pings).encode()
+        self._pings[payload] = time.monotonic()
+        self._protocol.send_ping(payload)
+        self._flush()
+
+    def close(self) -> None:
+        """Close properly."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(1000)
+            self._flush()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        now_s = time.monotonic()
+        self._log.bytes += len(data)
+        self._protocol.receive_data(data)
+        for event in self._protocol.events_received():
+            if isinstance(event, Response):
+                self._open(event)
+            elif isinstance(event, Frame):
+                self._receive(event, now_s)
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        reason = self._protocol.close_rcvd
+        lost = f"closed with {reason.code} {reason.reason}" if reason else f"lost: {error}"
+        self.answers.put_nowait({"event": "lost", "error": f"the connection was {lost}"})
+        if not self.opened.done():
+            self.opened.set_exception(ClientError("the connection was lost in the handshake"))
+
+    def _open(self, response: Response) -> None:
+        error = self._protocol.handshake_exc
+        if not self.opened.done() and error:
+            self.opened.set_exception(ClientError(f"refused with {response.status_code}: {error}"))
+        elif not self.opened.done():
+            self.opened.set_result(None)
+
+    def _receive(self, frame: Frame, now_s: float) -> None:
+        payload = bytes(frame.data)
+        if frame.opcode is Opcode.PONG and payload in self._pings:
+            self._log.pings_ms.append(1000 * (now_s - self._pings.pop(payload)))
+        elif frame.opcode is Opcode.TEXT:
+            self._log.messages += 1
+            if payload.startswith(b'{"event"'):
+                self.answers.put_nowait(json.loads(payload))
+            else:
+                self.results.append((now_s, payload))
+
+    def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._transport.write(data)
+            else:
+                self._transport.close()
+
+
+class Client:
+    """Speaks its takes one after the other. pace: times the speed of speech."""
+
+    def __init__(self, port: int, takes: Sequence[Take], *, delay_s: float = 0.0, pace: float = 1.0) -> None:
+        self.log = Log()
+        self._port, self._takes, self._delay_s, self._pace = port, takes, delay_s, pace
+        self._raw: list[list[tuple[float, bytes]]] = []
+
+    async def run(self) -> None:
+        """Never raises for what the server does: it is in `log.errors`."""
+        await asyncio.sleep(self._delay_s)
+        loop = asyncio.get_running_loop()
+        peer: Peer | None = None
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                _, peer = await loop.create_connection(lambda: Peer(self.log), "127.0.0.1", self._port)
+                peer.connect(self._port)
+                await peer.opened
+            pinging = asyncio.create_task(self._ping(peer))
+            try:
+                for each in self._takes:
+                    await self._speak(peer, each)
+            finally:
+                pinging.cancel()
+            await self._await_pongs(peer)
+        except (OSError, WebSocketException, RealtimeServerError, TimeoutError) as error:
+            self.log.errors.append(str(error) or type(error).__name__)
+        finally:
+            if peer:
+                peer.close()
+
+    def read(self) -> None:
+        """Read the messages of all takes, when the clock no longer matters."""
+        for heard, began_s, raw in zip(self.log.takes, self.log.began_s, self._raw, strict=True):
+            results = (read_result(1000 * (at_s - began_s) * self._pace, text) for at_s, text in raw)
+            heard.results = [result for result in results if result]
+
+    async def _speak(self, peer: Peer, each: Take) -> None:
+        peer.say("START")
+        await self._await(peer, "started")
+        heard, began_s = Heard(each.spells), time.monotonic()
+        peer.results = []
+        self.log.takes.append(heard)
+        self.log.began_s.append(began_s)
+        self._raw.append(peer.results)
+        for number, frame in enumerate(each.frames, start=1):
+            due_s = began_s + number * FRAME_MS / 1000 / self._pace  # its last sample has been spoken
+            wait_s = due_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            heard.late_ms.append(1000 * (time.monotonic() - due_s))
+            peer.write(frame)
+        peer.say("STOP")
+        heard.stop_ms = 1000 * (time.monotonic() - began_s) * self._pace
+        await self._await(peer, "stopped")
+
+    async def _await(self, peer: Peer, event: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while (answer := await peer.answers.get())["event"] != event:
+                    self.log.errors.append(answer.get("error", f"unexpected: {answer}"))
+                    if answer["event"] == "lost":
+                        raise ClientError(f"no answer '{event}'")
+        except TimeoutError:
+            raise ClientError(f"no answer '{event}' within {PATIENCE_S:g} s") from None
+
+    async def _ping(self, peer: Peer) -> None:
+        await asyncio.sleep(random.uniform(0, PING_S))
+        while True:
+            peer.ping()
+            await asyncio.sleep(PING_S)
+
+    async def _await_pongs(self, peer: Peer) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while peer.unanswered:
+                    await asyncio.sleep(0.01)
+
+
+async def run(clients: Sequence[Client]) -> list[Log]:
+    """Let all clients speak at the same time; return what happened to each."""
+    async with asyncio.TaskGroup() as tasks:
+        for client in clients:
+            tasks.create_task(client.run())
+    for client in clients:
+        client.read()
+    return [client.log for client in clients]

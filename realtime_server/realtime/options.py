@@ -1,0 +1,20 @@
+"""How the live server listens, and its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Of the server and of each of its connections; a session's own limits are in core/settings.py."""
+
+    host: str = "127.0.0.1"
+    port: int = 10095
+    max_sessions: int = 100
+    max_message_bytes: int = 10 * 1024 * 1024  # 327 s of audio
+    ping_s: float = 20.0  # between pings of ours
+    ping_timeout_s: float = 60.0  # without a frame or an answer to a ping for so long, the client is gone
+    send_timeout_s: float = 30.0  # a client that reads nothing for so long is dropped
+    close_s: float = 5.0  # for a client to answer a close
+    shutdown_s: float = 20.0  # for the finals of all sessions
