@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1120, help="CSS pixels (default: %(default)s)")
     parser.add_argument("--height", type=int, default=760, help="CSS pixels (default: %(default)s)")
     parser.add_argument(
-        "--scale", type=float, default=2.0, help="pixels per CSS pixel (default: %(default)s)"
+        "--scale", type=float, default=1.75, help="pixels per CSS pixel (default: %(default)s)"
     )
     parser.add_argument(
         "--sentences", type=int, default=6, help="locked ones to wait for (default: %(default)s)"

@@ -276,7 +276,7 @@ class SessionProtocol:
         """End the session for cause: what was heard is decoded and told, then the error, then the close."""
         if self._ending:
             return
-        self._ending = m.Closing(upto=self._upto, close_code=close_code, reason=message[:120])
+        self._ending = m.Closing(upto=self._upto, close_code=close_code, reason=code.replace("_", " "))
         self._ending_error = m.Failed(upto=self._upto, code=code, message=message)
         self._inbox.clear()
         self._inbox_samples = 0

@@ -133,8 +133,7 @@ class Track:
         if job.last:
             self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
             self.ended = True
-        if self._open:
-            self._open.receive_position(self._endpointer.position, load_ms=self._load_ms)
+        self._ask_for_partial()
         self._forget_audio()
         self._score()
 
@@ -166,8 +165,16 @@ class Track:
         if recognition.settled:
             self._live.remove(recognition)
             self.output.settled.append(recognition)
-        elif not recognition.segment:
-            recognition.receive_position(self._endpointer.position, load_ms=self._load_ms)
+        self._ask_for_partial()
+
+    def _ask_for_partial(self) -> None:
+        """Let the open segment ask, unless the one before it still shows words of this one.
+
+        A segment cut in mid-speech was shown past its cut; until it is locked, its text would say them twice.
+        """
+        if self._open is None or (len(self._live) > 1 and self._live[-2].covered > self._open.start):
+            return
+        self._open.receive_position(self._endpointer.position, load_ms=self._load_ms)
 
     def _score(self) -> None:
         """Hand out the next ScoreJob, unless one is in flight or there is nothing to score."""

@@ -38,7 +38,9 @@ class SessionConnection:
     def close_code(self) -> int:
         """The code of whoever closed first; 1006 if the connection was lost."""
         closed = self._closed
-        close = closed and (closed.rcvd if closed.rcvd_then_sent else closed.sent or closed.rcvd)
+        if closed is None:
+            return self._connection.close_code or 1006
+        close = closed.rcvd if closed.rcvd_then_sent else closed.sent or closed.rcvd
         return close.code if close else 1006
 
     async def run(self) -> None:
@@ -60,6 +62,7 @@ class SessionConnection:
                 frame = await self._connection.recv()
                 self._heard_s = self._clock()
                 self._session.feed(frame)
+                await asyncio.sleep(0)  # frames that came together are read one by one: let others in between
         except ConnectionClosed as closed:
             self._closed = closed
         self._session.end()

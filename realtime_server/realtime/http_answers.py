@@ -19,7 +19,11 @@ class HttpAnswers:
     """
 
     def __init__(
-        self, page: bytes, *, state: Callable[[], Mapping[str, object]], why_not_ready: Callable[[], str | None]
+        self,
+        page: bytes,
+        *,
+        state: Callable[[], Mapping[str, object]],
+        why_not_ready: Callable[[], str | None],
     ) -> None:
         self._page, self._state, self._why_not_ready = page, state, why_not_ready
 

@@ -50,7 +50,9 @@ class RealtimeServer:
         self._engine, self._scorer, self._settings, self._options = engine, scorer, settings, options
         self._description, self._clocks = description, clocks
         self._http = HttpAnswers(
-            page.read_bytes(), state=self._state, why_not_ready=lambda: self._why_refused() or self.health.problem
+            page.read_bytes(),
+            state=self._state,
+            why_not_ready=lambda: self._why_refused() or self.health.problem,
         )
         self._opening: set[ServerConnection] = set()  # accepted, but not sessions yet
         self._server: Server | None = None

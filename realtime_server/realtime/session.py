@@ -272,7 +272,8 @@ class RealtimeASRSession:
         loop = asyncio.get_running_loop()
         left_s = self._last_audio_s + self._clocks.stall_s - loop.time()
         if self._protocol.state in (State.COMMITTING, State.STOPPING):
-            left_s = self._clocks.stall_s  # what was heard meanwhile belongs to the next utterance: look again
+            # What was heard meanwhile belongs to the next utterance, which nobody has begun: look again.
+            left_s = self._clocks.stall_s
         if left_s > 0:
             self._stall = loop.call_later(left_s, self._check_stall)
             return

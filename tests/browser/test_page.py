@@ -215,10 +215,10 @@ def test_in_client_mode_commit_closes_an_utterance_and_the_next_list_begins_anew
 
     with ScriptedServer(scene, health={"engine": "scripted", "endpointing": "client"}) as server:
         page = open_page(server.url)
-        expect(page.locator("#endpointing")).to_have_text("When you press Commit.")
+        expect(page.locator("#endpointing")).to_have_text("When you press Commit, or Ctrl Shift Enter.")
         press(page, "Start")
         expect(page.locator("#partial-text")).to_have_text("it was the best")
-        press(page, "Commit")
+        page.keyboard.press("Control+Shift+Enter")
         expect(page.locator(LOCKED)).to_have_text([BEST["text"]])
         expect(page.locator("#partial-text")).to_have_text("it was the worst")
         press(page, "Stop")

@@ -12,6 +12,7 @@ import pytest
 from tests.browser.page_driver import (
     BEST,
     LOCKED,
+    WORST,
     OpenPage,
     download,
     hear_all,
@@ -143,6 +144,30 @@ def test_errors_from_the_server_are_shown_and_counted(open_page: OpenPage) -> No
         expect(page.locator(".notice")).to_have_count(2)
         press(page, "Stop")
         expect(page.locator("#status")).to_have_text("Finished")
+
+
+def test_a_sentence_without_words_and_an_attempt_without_text_are_told_apart(open_page: OpenPage) -> None:
+    def scene(peer: Peer) -> None:
+        peer.read_until("START")
+        peer.event("started")
+        peer.read_audio(120)
+        if len(server.peers) == 1:
+            peer.close(1013)
+            return
+        peer.result([sentence("", 0, 900)])
+        peer.event("error", error="the recognizer did not answer")
+        peer.read_until("STOP")
+        peer.finish([sentence("", 0, 900), WORST])
+
+    with ScriptedServer(scene) as server:
+        page = open_page(server.url)
+        press(page, "Start")
+        press(page, "Start again")
+        expect(page.locator(LOCKED)).to_have_text(["(not recognized)"])
+        press(page, "Stop")
+        expect(page.locator(LOCKED)).to_have_text(["(not recognized)", WORST["text"]])
+        expect(page.locator(".divider")).to_have_count(0)
+        assert download(page) == f"[0:00] (not recognized)\n[0:02] {WORST['text']}\n"
 
 
 @pytest.mark.parametrize(

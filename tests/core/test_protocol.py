@@ -507,6 +507,28 @@ def test_an_unbroken_speech_is_cut_without_gap_or_overlap() -> None:
     assert all(s.end_ms - s.start_ms <= 5000 for s in locked)
 
 
+def test_around_a_cut_no_word_is_shown_twice() -> None:
+    """Each text names the tenths of a second it covers; shown together they never overlap."""
+
+    def tenths(job: DecodeJob) -> Decoded:
+        return Decoded(" ".join(f"{n}" for n in range(job.start // 1600, job.end // 1600)))
+
+    driver = started(
+        lambda job: None if job.kind == "final" else tenths(job),
+        SessionSettings(endpointing=EndpointingOptions(max_segment_ms=5000)),
+    )
+    for _ in range(4):
+        # The cut falls into the softer part, a second after which partials have been shown already.
+        driver.hear(np.concatenate([tone(4.0), tone(0.2, level=0.1), tone(1.8)]))
+        if driver.pending:
+            driver.answer(driver.pending[0], tenths(driver.pending[0]))
+    assert len(driver.sentences) >= 3
+    for message in driver.messages[1:]:
+        shown = [*(s["text"] for s in message["sentences"]), message["partial"]]
+        numbers = [int(word) for text in shown for word in text.split()]
+        assert len(numbers) == len(set(numbers))
+
+
 def test_under_load_no_eager_final_is_asked_for() -> None:
     def slow(job: DecodeJob) -> Answer:
         return Decoded("x", took_ms=5000.0)

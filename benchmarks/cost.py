@@ -1,0 +1,186 @@
+"""What each part of the service costs: CPU time of this process per second of one stream's audio.
+
+The whole is the real server in this process on real sockets, with the real VAD and an engine that answers at once.
+The parts are measured alone, on the same audio; what they leave of the whole is the shell between them: a task, a
+deadline and a wake-up per job, the event log, and the handshake. The clients run in a process of their own,
+faster than speech.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+from websockets.asyncio.server import ServerConnection, serve
+
+from benchmarks import speech, swarm
+from benchmarks.driving import PACKET, CoreDriver, InstantEngine, score
+from benchmarks.figures import Report
+from benchmarks.machine import Watch
+from benchmarks.speech import Recording
+from realtime_server import weights
+from realtime_server.core import messages as m
+from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.segments import FRAME, SAMPLE_RATE
+from realtime_server.core.settings import SessionSettings
+from realtime_server.engines.vad import FsmnScorer
+from realtime_server.models.fsmn_vad import FsmnVad
+from realtime_server.realtime.server import RealtimeServer, ServerOptions
+
+PACE = 5.0  # times the speed of speech: ten streams make the events of fifty
+MESSAGE_PACKETS = 8  # packets per message of the bare socket, about as many as the service sends
+RESULT = '{"sentences":[],"partial":"' + "we had nothing before us " * 8 + '"}'
+AFTER_S = 600  # audio before the messages are encoded whose cost is told: protocol 1 repeats every sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What the clients send."""
+
+    streams: int
+    seconds: int
+
+    @property
+    def audio_s(self) -> int:
+        """Seconds of audio together."""
+        return self.streams * self.seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this benchmark."""
+    parser.add_argument("--streams", type=int, default=10, help="at the same time (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=40, help="of audio per stream (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Measure the whole and its parts."""
+    watch, feed = Watch(), Feed(arguments.streams, arguments.seconds)
+    recording, model = speech.reading(), FsmnVad.load(weights.find("fsmn-vad"))
+    parts = {
+        "socket: websockets and the loop": uvloop.run(_socket(feed)),
+        "bytes to samples": _decoding(recording, feed.audio_s),
+        "core: segments, partials, texts": _core(recording, model, feed.audio_s),
+        "voice activity": _vad(recording, model, feed.audio_s),
+        "messages: JSON": _encoding(recording, model),
+    }
+    whole = uvloop.run(_service(feed, model))
+    report = Report("cost", f"{feed.streams} streams of {feed.seconds} s at {PACE:g} times the speed of speech")
+    for name, cost in parts.items():
+        report.add(name, cost, "us/s")
+    report.add("shell: tasks, deadlines, log", whole - sum(parts.values()), "us/s")
+    report.add("whole, without the recognizer", whole, "us/s")
+    report.add("streams per core", 1e6 / whole)
+    report.notes.append(
+        "us/s: microseconds of CPU per second of one stream's audio, speech nearly all the time\n"
+        f"JSON: the messages after {AFTER_S // 60} minutes of speech; every one repeats all sentences (see `long`)"
+    )
+    report.conditions = watch.conditions()
+    return report
+
+
+# --- on sockets ---------------------------------------------------------------------------------------------
+
+
+async def _socket(feed: Feed) -> float:
+    """A server that takes the frames and does nothing with them, with as many messages as the real one."""
+
+    async def handle(connection: ServerConnection) -> None:
+        frames = 0
+        async for frame in connection:
+            if isinstance(frame, str):
+                await connection.send('{"event":"started"}' if frame == "START" else '{"event":"stopped"}')
+            elif (frames := frames + 1) % MESSAGE_PACKETS == 0:
+                await connection.send(RESULT)
+
+    async with serve(handle, "127.0.0.1", 0, compression=None, server_header=None) as server:
+        return await _fed(feed, server.sockets[0].getsockname()[1])
+
+
+async def _service(feed: Feed, model: FsmnVad) -> float:
+    """The real server."""
+    options = ServerOptions(port=0, max_sessions=feed.streams)
+    server = RealtimeServer(
+        InstantEngine(), FsmnScorer(model), SessionSettings(), options, page=Path(), description={}
+    )
+    port = await server.start()
+    try:
+        return await _fed(feed, port)
+    finally:
+        await server.stop()
+
+
+async def _fed(feed: Feed, port: int) -> float:
+    """CPU microseconds of this process per second of audio while the clients speak."""
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=speak, args=(port, feed))
+    child.start()
+    began_s = time.process_time()
+    await asyncio.to_thread(child.join)
+    took_s = time.process_time() - began_s
+    if child.exitcode != 0:
+        raise swarm.ClientError("the clients met errors")
+    return 1e6 * took_s / feed.audio_s
+
+
+def speak(port: int, feed: Feed) -> None:
+    """The clients' process; it fails if anything went wrong."""
+    recording = speech.reading()
+    whole = speech.join([recording] * (1 + 1000 * feed.seconds // recording.ms))
+    take = swarm.take(whole.cut(0, 1000 * feed.seconds))
+    step_s = swarm.FRAME_MS / 1000 / PACE / feed.streams
+    clients = [swarm.Client(port, [take], delay_s=n * step_s, pace=PACE) for n in range(feed.streams)]
+    errors = [error for log in uvloop.run(swarm.run(clients)) for error in log.errors]
+    if errors:
+        raise SystemExit("\n".join(errors[:5]))
+
+
+# --- alone --------------------------------------------------------------------------------------------------
+
+
+def _timed(work: Callable[[], object], audio_s: float) -> float:
+    began_s = time.process_time()
+    work()
+    return 1e6 * (time.process_time() - began_s) / audio_s
+
+
+def _decoding(recording: Recording, seconds: int) -> float:
+    wire, reader = m.WireV1(), Pcm16Reader()
+    packet = (recording.samples[:PACKET] * 32767).astype("<i2").tobytes()
+
+    def work() -> None:
+        for _ in range(seconds * SAMPLE_RATE // PACKET):
+            for piece in wire.decode(packet):
+                assert isinstance(piece, bytes)
+                reader.receive_bytes(piece)
+
+    return _timed(work, seconds)
+
+
+def _core(recording: Recording, model: FsmnVad, seconds: int) -> float:
+    driver = CoreDriver(recording, score(model, recording.samples))
+    return _timed(lambda: driver.hear(seconds * SAMPLE_RATE // PACKET), seconds)
+
+
+def _vad(recording: Recording, model: FsmnVad, seconds: int) -> float:
+    stream, frames = model.stream(), len(recording.samples) // FRAME
+
+    def work() -> None:
+        for number in range(seconds * SAMPLE_RATE // FRAME):
+            at = number % frames * FRAME
+            stream.feed(recording.samples[at : at + FRAME])
+
+    return _timed(work, seconds)
+
+
+def _encoding(recording: Recording, model: FsmnVad) -> float:
+    driver, wire = CoreDriver(recording, score(model, recording.samples)), m.WireV1()
+    for events in driver.hear(AFTER_S * SAMPLE_RATE // PACKET):
+        wire.encode(events)
+    turns = driver.hear(AFTER_S // 5 * SAMPLE_RATE // PACKET)
+    return _timed(lambda: [wire.encode(events) for events in turns], AFTER_S // 5)
