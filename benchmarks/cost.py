@@ -34,8 +34,9 @@ from realtime_server.models.fsmn_vad import FsmnVad
 from realtime_server.realtime.server import RealtimeServer, ServerOptions
 
 PACE = 5.0  # times the speed of speech: ten streams make the events of fifty
+TEXT = "we had nothing before us "
 MESSAGE_PACKETS = 8  # packets per message of the bare socket, about as many as the service sends
-RESULT = '{"sentences":[],"partial":"' + "we had nothing before us " * 8 + '"}'
+RESULT = '{"sentences":[],"partial":"%s","partial_start_ms":0,"duration_ms":0,"is_final":false}' % (TEXT * 8)
 AFTER_S = 600  # audio before the messages are encoded whose cost is told: protocol 1 repeats every sentence
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from realtime_server.core.jobs import Samples
@@ -32,7 +34,7 @@ class Framer:
     """Samples in any pieces to whole 60 ms frames."""
 
     def __init__(self) -> None:
-        self._pieces: list[Samples] = []
+        self._pieces: deque[Samples] = deque()
         self._held = 0
 
     @property
@@ -55,13 +57,16 @@ class Framer:
         return self._remove(self._held)
 
     def _remove(self, count: int) -> Samples:
-        if not count:
-            return EMPTY
-        held = np.concatenate(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
-        rest = held[count:]
-        self._pieces = [rest] if len(rest) else []
-        self._held = len(rest)
-        return held[:count]
+        """The cost is that of the samples taken, however many wait behind them."""
+        taken, missing = [EMPTY], count
+        while missing:
+            piece = self._pieces.popleft()
+            if len(piece) > missing:
+                self._pieces.appendleft(piece[missing:])
+            taken.append(piece[:missing])
+            missing -= len(taken[-1])
+        self._held -= count
+        return np.concatenate(taken)
 
 
 class AudioBuffer:

@@ -112,8 +112,8 @@ class Recognition:
             self._planner.receive_failure()
         elif job is self._eager:
             self._eager = None
-            if self.segment:
-                self._submit("final", Priority.FINAL, self.segment.start, self.segment.end)
+            if self.segment:  # it was to be the final
+                self._fall_back(job, error)
         elif job.kind == "final":
             self._fall_back(job, error)
 

@@ -10,8 +10,29 @@ from collections.abc import Callable
 from typing import Protocol
 
 from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Probabilities, ScoreJob
+from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.errors import UnsupportedError
 
-__all__ = ["Capabilities", "Engine", "Scorer"]
+__all__ = ["Capabilities", "Engine", "Scorer", "refuse_unsupported"]
+
+
+def refuse_unsupported(job: DecodeJob, can: Capabilities) -> None:
+    """Raise UnsupportedError naming what a job asks for that an engine does not declare."""
+    wants = job.options
+    lacks = {
+        f"more than {can.longest_s:g} s of audio": job.audio.size > can.longest_s * SAMPLE_RATE,
+        "a prefix": bool(job.prefix_text) and not can.prefix,
+        "hotwords": bool(wants.hotwords) and can.hotwords == "none",
+        "word times": wants.words and not can.words,
+        "log-probabilities": wants.logprobs and not can.logprobs,
+        "translation": wants.task == "translate" and not can.translate,
+        f"the language '{wants.language}'": wants.language not in {None, *(can.languages or ())},
+    }
+    refused = [what for what, missing in lacks.items() if missing]
+    if refused:
+        raise UnsupportedError(f"this recognizer does not take {', '.join(refused)}")
+    if job.audio.size != job.end - job.start:
+        raise ValueError(f"job {job.id} holds {job.audio.size} samples for [{job.start}, {job.end})")
 
 
 class Engine(Protocol):

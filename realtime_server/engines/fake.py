@@ -19,21 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from realtime_server.core.jobs import Decoded, DecodeJob, DecodeKind, Probabilities, Samples, ScoreJob
 from realtime_server.core.languages import CODES
-from realtime_server.core.segments import HOP, SAMPLE_RATE, Word, to_ms
-from realtime_server.engines.base import Capabilities
-from realtime_server.errors import EngineError, UnsupportedError
+from realtime_server.core.segments import HOP, SAMPLE_RATE
+from realtime_server.engines.base import Capabilities, refuse_unsupported
+from realtime_server.engines.fake_hearing import LOUD, hear, levels
+from realtime_server.errors import EngineError
 
-SLOT = SAMPLE_RATE // 2  # samples per word of the default text
-LOUD = 0.01  # RMS of 10 ms above which it counts as speech
-UNITS = (  # noqa: SIM905 - a list literal would take a line per word
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-).split()
-TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 CAPABILITIES = Capabilities(
     languages=CODES,
     hotwords="full",
@@ -128,7 +121,7 @@ class FakeEngine:
     async def transcribe(self, job: DecodeJob, on_text: Callable[[str], None] | None = None) -> Decoded:
         """Answer from the script, or `hear`; `on_text` gets the text word by word at the end."""
         _refuse_if(self._closed)
-        _check(job, self.capabilities)
+        refuse_unsupported(job, self.capabilities)
         self.jobs.append(job)
         fault, answer = self.faults.strike(job.kind), self._script(job)
         seconds = self._decode_s + self._decode_s_per_s * job.audio.size / SAMPLE_RATE
@@ -177,7 +170,7 @@ class FakeScorer:
         if not job.last:
             self._rest[stream] = samples[hops * HOP :].copy()
         await _work(self._closed, self.faults.strike(None), 0.0)
-        return (_levels(samples[: hops * HOP]) > self._threshold).astype(np.float32)
+        return (levels(samples[: hops * HOP]) > self._threshold).astype(np.float32)
 
     def forget(self, session: str) -> None:
         """Drop every state of `session`."""
@@ -243,25 +236,6 @@ def _refuse_if(closed: asyncio.Event) -> None:
         raise EngineError("the fake engine is closed")
 
 
-def _check(job: DecodeJob, can: Capabilities) -> None:
-    """Refuse a job that breaks the interface's contract: better here than in a real engine."""
-    if job.audio.size != job.end - job.start:
-        raise ValueError(f"job {job.id} holds {job.audio.size} samples for [{job.start}, {job.end})")
-    wants = job.options
-    lacks = {
-        "so much audio": job.audio.size > can.longest_s * SAMPLE_RATE,
-        "a prefix": bool(job.prefix_text) and not can.prefix,
-        "hotwords": bool(wants.hotwords) and can.hotwords == "none",
-        "word times": wants.words and not can.words,
-        "log-probabilities": wants.logprobs and not can.logprobs,
-        "translation": wants.task == "translate" and not can.translate,
-        f"language {wants.language}": wants.language not in {None, *(can.languages or ())},
-    }
-    refused = [what for what, missing in lacks.items() if missing]
-    if refused:
-        raise UnsupportedError(f"the fake engine does not take {', '.join(refused)}")
-
-
 def _in_turn(answers: Sequence[Answer]) -> Callable[[DecodeJob], Answer]:
     remaining = iter(answers)
 
@@ -270,47 +244,3 @@ def _in_turn(answers: Sequence[Answer]) -> Callable[[DecodeJob], Answer]:
         return hear(job) if answer is None else answer
 
     return script
-
-
-def hear(job: DecodeJob) -> Decoded:
-    """The default answer: a number word per half second since START, where the job's audio is loud."""
-    loud = _levels(job.audio) > LOUD
-    if not loud.any():
-        return Decoded("", words=() if job.options.words else None, finish="gated")
-    words = tuple(_words(job.start, loud))
-    known = job.prefix_text.split()
-    return Decoded(
-        " ".join([*known, *(word.text for word in words[len(known) :])]),
-        words=words if job.options.words else None,
-        token_logprobs=(-0.1,) * len(words) if job.options.logprobs else None,
-        language=job.options.language or "en",
-    )
-
-
-def _words(start: int, loud: NDArray[np.bool_]) -> Iterator[Word]:
-    """Number words from the first to the last loud hop, both rounded to slots; quiet slots have none."""
-    hops = start + HOP * np.flatnonzero(loud)
-    onset, offset = int(hops[0]), int(hops[-1]) + HOP
-    first, last = (onset + SLOT // 2) // SLOT, (offset + SLOT // 2) // SLOT
-    for slot in range(first, max(first + 1, last)):
-        begin, end = max(slot * SLOT, onset), min((slot + 1) * SLOT, offset)
-        if begin >= end:  # the only word of a window too short for one
-            begin, end = onset, offset
-        if slot == first or np.any((hops >= begin) & (hops < end)):
-            yield Word(spell(slot + 1), to_ms(begin - start), to_ms(end - start))
-
-
-def spell(number: int) -> str:
-    """A number in English, as one word without spaces: 105 is "one-hundred-five"."""
-    if number < len(UNITS):
-        return UNITS[number]
-    base = 10 if number < 100 else 100
-    head = TENS[number // base] if base == 10 else f"{spell(number // base)}-hundred"
-    return f"{head}-{spell(number % base)}" if number % base else head
-
-
-def _levels(samples: Samples) -> NDArray[np.float32]:
-    """RMS of every whole 10 ms, (n,)."""
-    whole = samples[: samples.size // HOP * HOP].reshape(-1, HOP)
-    levels: NDArray[np.float32] = np.sqrt(np.mean(np.square(whole), axis=1))
-    return levels

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +19,7 @@ from tests.audio import silence, tone
 def test_bytes_in_any_pieces_give_the_same_samples(data: bytes, cuts: list[int]) -> None:
     whole = Pcm16Reader().receive_bytes(data)
     reader, edges = Pcm16Reader(), [0, *sorted(cuts), len(data)]
-    pieces = [reader.receive_bytes(data[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [reader.receive_bytes(data[a:b]) for a, b in pairwise(edges)]
     assert np.array_equal(np.concatenate(pieces), whole)
 
 
@@ -40,6 +43,21 @@ def test_frames_come_out_in_order_and_whole(sizes: list[int], at_most: int) -> N
     taken.append(framer.take_rest())
     assert framer.ready == 0
     assert np.array_equal(np.concatenate(taken), audio)
+
+
+def test_taking_costs_what_is_taken_however_much_waits() -> None:
+    framer = Framer()
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            for _ in range(100):
+                framer.receive_samples(silence(0.1))
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            assert len(framer.take(10 * FRAME)) == 10 * FRAME
+            assert tracemalloc.get_traced_memory()[1] - before < 20 * FRAME * 4
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_buffer_is_addressed_by_absolute_position() -> None:

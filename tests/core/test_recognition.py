@@ -221,6 +221,25 @@ def test_after_a_timeout_there_is_no_second_try() -> None:
     assert len(bench.jobs) == 1
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_decode_that_is_to_be_the_final_is_tried_twice_but_waited_for_once(eager: bool) -> None:
+    def closed() -> Bench:
+        bench = Bench()
+        if eager:
+            bench.it.receive_pause(S, eager=True)
+        bench.close(1.0)
+        return bench
+
+    broken, late = closed(), closed()
+    broken.it.receive_failure(broken.jobs[0], EngineError("broken"))
+    broken.it.receive_failure(broken.jobs[1], EngineError("broken"))
+    late.it.receive_failure(late.jobs[0], EngineTimeoutError("no answer"))
+    for bench, tries in ((broken, 2), (late, 1)):
+        assert bench.it.settled
+        assert bench.it.settled.flags == ("failed",)
+        assert len(bench.jobs) == tries
+
+
 @pytest.mark.parametrize(
     ("final", "finish"),
     [

@@ -23,7 +23,8 @@ from realtime_server.core.jobs import (
 )
 from realtime_server.core.segments import HOP, SAMPLE_RATE
 from realtime_server.engines.base import Engine, Scorer
-from realtime_server.engines.fake import CAPABILITIES, SLOT, FakeEngine, FakeScorer, Fault, hear, spell
+from realtime_server.engines.fake import CAPABILITIES, FakeEngine, FakeScorer, Fault
+from realtime_server.engines.fake_hearing import SLOT, hear, spell
 from realtime_server.errors import EngineError, UnsupportedError
 from tests.audio import pcm16, silence, speech_pattern, tone
 
@@ -327,13 +328,13 @@ TRANSLATE: Task = "translate"
 @pytest.mark.parametrize(
     ("job", "what"),
     [
-        (decode_job(tone(1.1), options=DecodingOptions()), "so much audio"),
+        (decode_job(tone(1.1), options=DecodingOptions()), "more than 1 s of audio"),
         (decode_job(tone(0.1), prefix_text="a", options=DecodingOptions()), "a prefix"),
         (decode_job(tone(0.1), options=DecodingOptions(hotwords=("a",))), "hotwords"),
         (decode_job(tone(0.1), options=DecodingOptions(words=True)), "word times"),
         (decode_job(tone(0.1), options=DecodingOptions(logprobs=True)), "log-probabilities"),
         (decode_job(tone(0.1), options=DecodingOptions(task=TRANSLATE)), "translation"),
-        (decode_job(tone(0.1), options=DecodingOptions(language="en")), "language en"),
+        (decode_job(tone(0.1), options=DecodingOptions(language="en")), "the language 'en'"),
     ],
 )
 async def test_refuses_what_its_capabilities_lack(job: DecodeJob, what: str) -> None:
