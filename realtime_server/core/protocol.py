@@ -217,7 +217,7 @@ class SessionProtocol:
             session=self._session,
             epoch=self._epoch,
             settings=self._settings,
-            partial_window_s=self._capabilities.partial_window_s,
+            capabilities=self._capabilities,
             ids=self._ids,
             options=lambda: self._options.decoding,
         )

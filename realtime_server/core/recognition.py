@@ -23,26 +23,28 @@ from realtime_server.core.stabilization import StableText, recover
 from realtime_server.core.transcript import Settled
 from realtime_server.errors import EngineTimeoutError
 
-Submit = Callable[[DecodeKind, Priority, int, int], DecodeJob]
+Submit = Callable[[DecodeKind, Priority, int, int, str], DecodeJob]
 
 
 class Recognition:
     """One segment's way from audio to settled text.
 
-    submit(kind, priority, start, end) makes a job and hands it to the shell; cancel(job) takes one back.
+    submit(kind, priority, start, end, prefix_text) makes a job and hands it to the shell; cancel(job) takes one
+    back.  continues: partials are decoded as continuation of their stable text, so that only the tail is
+    generated; finals are always decoded free.
     After each call the caller looks at `shown` (the partial to show), `covered` and `settled`.
     """
 
     def __init__(
         self, index: int, channel: int, start: int, *,
-        planner: PartialPlanner, submit: Submit, cancel: Callable[[DecodeJob], None],
+        planner: PartialPlanner, submit: Submit, cancel: Callable[[DecodeJob], None], continues: bool = False,
     ) -> None:  # fmt: skip
         self.index, self.channel, self.start = index, channel, start
         self.segment: Segment | None = None  # set when it has ended
         self.shown = ""  # the whole text so far
         self.covered = start  # samples before this are in `shown`
         self.settled: Settled | None = None
-        self._planner, self._submit, self._cancel = planner, submit, cancel
+        self._planner, self._submit, self._cancel, self._continues = planner, submit, cancel, continues
         self._stable = StableText()
         self._partial: DecodeJob | None = None  # in flight
         self._eager: DecodeJob | None = None  # in flight or answered
@@ -58,13 +60,15 @@ class Recognition:
         request = self._planner.take_request(position, load_ms=load_ms)
         if request:
             priority = Priority.FIRST_PARTIAL if request.first else Priority.REFRESH
-            self._partial = self._submit("partial", priority, request.start, request.end)
+            # The stable text begins where the segment does; a later window has no known beginning.
+            prefix = self._stable.stable if self._continues and request.start == self.start else ""
+            self._partial = self._submit("partial", priority, request.start, request.end, prefix)
 
     def receive_pause(self, end: int, *, eager: bool) -> None:
         """The speaker pauses; if nothing follows, the segment is [start, end)."""
         self._pause_end = end
         if eager:
-            self._eager = self._submit("eager", Priority.EAGER, self.start, end)
+            self._eager = self._submit("eager", Priority.EAGER, self.start, end, "")
 
     def receive_resume(self) -> None:
         """The speaker goes on: what was decoded eagerly is not the final."""
@@ -86,7 +90,7 @@ class Recognition:
                 self._settle(self._eager_answer)
             return self.segment
         self._drop_eager()
-        self._submit("final", Priority.FINAL, start, end)
+        self._submit("final", Priority.FINAL, start, end, "")
         return self.segment
 
     def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
@@ -120,7 +124,7 @@ class Recognition:
     def _fall_back(self, job: DecodeJob, error: Exception) -> None:
         if not self._retried and not isinstance(error, EngineTimeoutError):
             self._retried = True
-            self._submit("final", Priority.FINAL, job.start, job.end)
+            self._submit("final", Priority.FINAL, job.start, job.end, "")
             return
         within = self.covered <= self._heard_until
         whole = within and bool(self.shown) and self.covered >= job.end

@@ -20,6 +20,7 @@ from realtime_server.core.endpointing import (
     SpeechStarted,
 )
 from realtime_server.core.jobs import (
+    Capabilities,
     Decoded,
     DecodeJob,
     DecodeKind,
@@ -45,7 +46,7 @@ class TrackContext:
     session: str
     epoch: int
     settings: SessionSettings
-    partial_window_s: float
+    capabilities: Capabilities
     ids: Iterator[int]
     options: Callable[[], DecodingOptions]  # those in force, for a segment that opens now
 
@@ -216,11 +217,13 @@ class Track:
         context, index, options = self._context, self._segments, self._context.options()
         self._segments += 1
 
-        def submit(kind: DecodeKind, priority: Priority, first: int, last: int) -> DecodeJob:
+        def submit(
+            kind: DecodeKind, priority: Priority, first: int, last: int, prefix_text: str
+        ) -> DecodeJob:
             job = DecodeJob(
                 id=next(context.ids), session=context.session, epoch=context.epoch, channel=self.channel,
                 kind=kind, priority=priority, segment=index, start=first, end=last,
-                audio=self._buffer.read(first, last), prefix_text="", options=options,
+                audio=self._buffer.read(first, last), prefix_text=prefix_text, options=options,
             )  # fmt: skip
             self._by_job[job.id] = recognition
             self.output.jobs.append(job)
@@ -229,12 +232,13 @@ class Track:
         planner = PartialPlanner(
             start,
             pace=context.settings.pace,
-            window_s=context.partial_window_s,
+            window_s=context.capabilities.partial_window_s,
             find_quiet=self._buffer.quietest,
         )
         recognition = Recognition(
-            index, self.channel, start, planner=planner, submit=submit, cancel=self._cancel
-        )
+            index, self.channel, start, planner=planner, submit=submit, cancel=self._cancel,
+            continues=context.capabilities.prefix,
+        )  # fmt: skip
         self._live.append(recognition)
         self.output.opened.append(recognition)
 

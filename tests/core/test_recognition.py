@@ -21,17 +21,19 @@ PROVEN = "当然可以。目前我们已经完成了第一阶段的调查研究�
 class Bench:
     """A Recognition that starts at sample 0, with what it asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, continues: bool = False) -> None:
         self.jobs: list[DecodeJob] = []
         self.cancelled: list[DecodeJob] = []
         self._ids = itertools.count()
         planner = PartialPlanner(0, pace=Pace(), window_s=8.0, find_quiet=lambda first, last: last)
-        self.it = Recognition(0, 0, 0, planner=planner, submit=self._submit, cancel=self.cancelled.append)
+        self.it = Recognition(
+            0, 0, 0, planner=planner, submit=self._submit, cancel=self.cancelled.append, continues=continues
+        )
 
-    def _submit(self, kind: DecodeKind, priority: Priority, start: int, end: int) -> DecodeJob:
+    def _submit(self, kind: DecodeKind, priority: Priority, start: int, end: int, prefix: str) -> DecodeJob:
         audio = np.zeros(end - start, np.float32)
         job = DecodeJob(
-            next(self._ids), "s", 1, 0, kind, priority, 0, start, end, audio, "", DecodingOptions()
+            next(self._ids), "s", 1, 0, kind, priority, 0, start, end, audio, prefix, DecodingOptions()
         )
         self.jobs.append(job)
         return job
@@ -64,6 +66,26 @@ def test_from_partials_to_the_final() -> None:
     assert bench.it.settled
     assert (bench.it.settled.text, bench.it.settled.flags) == ("Hello, world.", ())
     assert bench.asked == [("partial", 2), ("partial", 3), ("final", 0)]
+
+
+def test_partials_continue_their_stable_text_and_finals_are_free() -> None:
+    bench = Bench(continues=True)
+    bench.partial("one two", 0.5)
+    bench.partial("one two three", 1.5)
+    bench.partial("one two three four", 2.5)
+    bench.it.receive_pause(3 * S, eager=True)
+    bench.it.receive_resume()
+    bench.close(4.0)
+    assert [job.prefix_text for job in bench.jobs] == ["", "", "one two", "", ""]
+
+
+def test_a_later_window_has_no_known_beginning() -> None:
+    bench = Bench(continues=True)
+    for second in range(1, 12):
+        bench.partial("one two", second)
+    assert bench.jobs[7].prefix_text == "one two"
+    assert bench.jobs[-1].start > 0
+    assert bench.jobs[-1].prefix_text == ""
 
 
 def test_a_partial_in_flight_is_cancelled_when_the_segment_closes() -> None:
