@@ -233,7 +233,9 @@ def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
             shutdown_s=arguments.shutdown_seconds,
         ),
         clocks=Clocks(stall_s=arguments.stall_seconds, deadline_s=arguments.deadline_seconds),
-        endpointing=arguments.endpointing,
+        endpointing=f"dynamic:{arguments.silence_schedule}"
+        if arguments.silence_schedule
+        else arguments.endpointing,
         log_level=arguments.log_level,
     )
 
@@ -246,7 +248,9 @@ def check_engine(config: ServeConfig, can: Capabilities) -> None:
             f"--max-segment-seconds {segment_s:g}: this recognizer takes at most {can.longest_s:g} s at once"
         )
     if options.language and (can.languages is None or options.language not in can.languages):
-        raise ConfigurationError(f"--language {options.language}: this recognizer cannot be told that language")
+        raise ConfigurationError(
+            f"--language {options.language}: this recognizer cannot be told that language"
+        )
     if options.hotwords and can.hotwords == "none":
         raise ConfigurationError("--hotword-file: this recognizer cannot use hotwords")
 

@@ -52,7 +52,9 @@ def test_flags_become_options(tmp_path: Path) -> None:
 
 
 def test_the_schedule_may_be_given_on_its_own() -> None:
-    assert read("--silence-schedule", "1000:500,inf:300").session.endpointing.schedule.silence_ms(2000) == 300
+    it = read("--silence-schedule", "1000:500,inf:300")
+    assert it.session.endpointing.schedule.silence_ms(2000) == 300
+    assert it.endpointing == "dynamic:1000:500,inf:300"
 
 
 def test_endpoint_mode_is_the_same_flag() -> None:

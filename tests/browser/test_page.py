@@ -153,7 +153,7 @@ def test_the_final_is_shown_however_late_it_comes(open_page: OpenPage) -> None:
         page = open_page(server.url)
         start_with_partial(page)
         press(page, "Stop")
-        expect(page.locator("#status")).to_have_text("Waiting for the last words…")
+        expect(page.locator("#status")).to_have_text("Waiting for the final…")
         expect(page.locator("#waited")).to_have_text("0:03")
         expect(page.locator("#partial-text")).to_have_text("it was")
         expect(page.locator(LOCKED)).to_have_count(2)
@@ -173,7 +173,7 @@ def test_waiting_for_the_final_can_be_given_up(open_page: OpenPage) -> None:
         start_with_partial(page)
         press(page, "Stop")
         press(page, "Stop waiting")
-        expect(page.locator("#status")).to_have_text("Stopped without the last words")
+        expect(page.locator("#status")).to_have_text("Stopped early")
         assert download(page) == "[0:00] It was the best of times,\n[0:00] (not confirmed) it was\n"
 
 

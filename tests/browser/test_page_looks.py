@@ -41,6 +41,28 @@ def test_nothing_scrolls_sideways(open_page: OpenPage, width: int, scheme: Any) 
         assert (max(map(int, re.findall(r"\d+", ground))) < 64) == (scheme == "dark")
 
 
+@pytest.mark.parametrize("width", [360, 1180])
+def test_status_and_buttons_keep_to_one_line(open_page: OpenPage, width: int) -> None:
+    def scene(peer: Peer) -> None:
+        peer.read_until("START")
+        peer.event("started")
+        peer.read_audio(120)
+        peer.result([BEST])
+
+    one_line = "[...document.querySelectorAll('#status, .main, .tools button')]"
+    one_line += ".every((node) => node.scrollWidth <= node.clientWidth)"
+    middle = "(id) => { const r = document.getElementById(id).getBoundingClientRect(); return (r.top + r.bottom) / 2; }"
+    with ScriptedServer(scene, health={"engine": "scripted", "endpointing": "client"}) as server:
+        page = open_page(server.url, viewport={"width": width, "height": 740})
+        press(page, "Start")
+        expect(page.locator(LOCKED)).to_have_count(1)
+        assert page.evaluate(one_line)
+        assert page.evaluate(middle, "start") == pytest.approx(page.evaluate(middle, "commit"), abs=1)
+        press(page, "Stop")
+        expect(page.locator("#waited")).to_have_text("0:02")
+        assert page.evaluate(one_line)
+
+
 CONTRAST = """() => {
     const parse = (text) => text.match(/[\\d.]+/g).map(Number);
     const light = ([r, g, b]) => [r, g, b].reduce((sum, value, i) => {

@@ -324,7 +324,7 @@ class TestCommit:
         (job,) = driver.pending
         driver.answer(job, Decoded("first"))
         finals = [a for a in driver.messages if a.get("is_final")]
-        assert [[s["text"] for s in f["sentences"]] for f in finals][0] == ["first"]
+        assert [s["text"] for s in finals[0]["sentences"]] == ["first"]
         assert len(finals) == 3
         assert finals[1]["sentences"][0]["end"] == 2500
         assert finals[2]["sentences"] == []
