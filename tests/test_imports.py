@@ -19,7 +19,7 @@ RINGS: dict[str, tuple[str, ...]] = {
     "realtime": (*CORE, "engines", "realtime"),
 }
 PURE = {
-    "__future__", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools", "itertools",
+    "__future__", "bisect", "codecs", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools", "itertools",
     "json", "math", "numpy", "re", "typing", "unicodedata", "realtime_server",
 }  # fmt: skip
 

@@ -27,8 +27,8 @@ import numpy as np
 
 from realtime_server.core.jobs import Decoded, DecodeJob, DecodingOptions, Priority
 from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.engines.base import Capabilities
-from realtime_server.errors import EngineError, UnsupportedError
+from realtime_server.engines.base import Capabilities, refuse_unsupported
+from realtime_server.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
@@ -138,11 +138,24 @@ class JobQueue:
         """Wait for work and return what to do next; empty once closed. `done` must follow."""
         with self._changed:
             while not self._closed:
-                batch = self._next()
+                batch = self.poll()
                 if batch:
-                    self._taken[batch[0].arrival] = batch
                     return batch
                 self._changed.wait(QUIET_S if self._waiting else None)
+            return []
+
+    def poll(self) -> list[Ticket]:
+        """What a free worker should do now; empty if it should wait. `done` must follow."""
+        with self._changed:
+            unhurried = sum(not batch[0].urgent for batch in self._taken.values())
+            quiet = self._clock() - self._live_at >= QUIET_S
+            for ticket in self._waiting:
+                allowed = self._workers if quiet and not ticket.live else self._unhurried
+                if ticket.urgent or unhurried < allowed:
+                    batch = self._company(ticket, allowed - unhurried)
+                    self._waiting = [other for other in self._waiting if other not in batch]
+                    self._taken[batch[0].arrival] = batch
+                    return batch
             return []
 
     def done(self, batch: Sequence[Ticket]) -> None:
@@ -161,18 +174,6 @@ class JobQueue:
                 ticket.dropped = True
             self._changed.notify_all()
             return left
-
-    def _next(self) -> list[Ticket]:
-        """What a free worker should do now, taken off the queue; empty if it should wait."""
-        unhurried = sum(not batch[0].urgent for batch in self._taken.values())
-        quiet = self._clock() - self._live_at >= QUIET_S
-        for ticket in self._waiting:
-            allowed = self._workers if quiet and not ticket.live else self._unhurried
-            if ticket.urgent or unhurried < allowed:
-                batch = self._company(ticket, allowed - unhurried)
-                self._waiting = [other for other in self._waiting if other not in batch]
-                return batch
-        return []
 
     def _company(self, ticket: Ticket, free: int) -> list[Ticket]:
         """The ticket, and its share of the others when more wait than there are workers free for them."""
@@ -245,7 +246,7 @@ class EmbeddedEngine:
 
         Raises UnsupportedError for what the capabilities exclude, EngineError when the model fails or was closed.
         """
-        self._check(job)
+        refuse_unsupported(job, self._capabilities)
         loop = asyncio.get_running_loop()
         ticket = Ticket(job.priority, next(self._arrivals), job, loop, loop.create_future())
         self._queue.put(ticket)
@@ -260,18 +261,6 @@ class EmbeddedEngine:
             ticket.settle(EngineError(CLOSED))
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
-
-    def _check(self, job: DecodeJob) -> None:
-        wish = job.options
-        if job.prefix_text:
-            raise UnsupportedError("the embedded recognizer cannot continue a given text")
-        if wish.language is not None and wish.language not in self._recognizer.languages:
-            raise UnsupportedError(f"the embedded recognizer does not know the language {wish.language!r}")
-        if len(job.audio) > LONGEST_S * SAMPLE_RATE:
-            seconds = len(job.audio) / SAMPLE_RATE
-            raise UnsupportedError(
-                f"{seconds:.1f} s in one piece: the embedded recognizer takes {LONGEST_S:g} s"
-            )
 
     def _work(self) -> None:
         """A worker thread."""

@@ -27,15 +27,17 @@ PREVIOUS_TOKENS = 96  # of style and hotwords together
 
 # Nothing was said if the probability of "no speech" is above, and the mean log-probability of the text below.
 NO_SPEECH = ((0.8, -0.5), (0.7, -0.75), (0.6, -1.0), (0.35, -1.7))
-# Beyond either, a text that follows a prompt may be the prompt's own words.
+# Beyond either, text that follows a prompt may be the prompt's own words.
 DOUBT_NO_SPEECH, DOUBT_LOGPROB = 0.3, -1.0
+SPARSE_PER_S = 2.0  # tokens per second; slower speech may be cut short by a prompt ...
+SWALLOWED = 1.5  # ... and is, if there are so many times more tokens without it
 LOOP_NO_SPEECH = 0.4  # a loop has a high log-probability, so that this alone decides
 
 LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop ...
 LAST_TURNS = 3  # ... unless the token cap cut them off
 SAYABLE_PER_S = 9  # tokens per second of the fastest real repetition
 
-SIMPLIFIED = "以下是普通话的句子。"  # "what follows is in Mandarin", in simplified characters
+SIMPLIFIED = "简体中文，带标点。"  # "simplified Chinese, with punctuation": which decides both
 WIDE = str.maketrans(",?!:;", "，？！：；")  # punctuation as Chinese writes it
 
 
@@ -73,6 +75,11 @@ class Heard:
     def is_doubtful(self) -> bool:
         """Whether a prompt may have put these words into the network's mouth."""
         return self.no_speech > DOUBT_NO_SPEECH or self.mean_logprob < DOUBT_LOGPROB
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether there are fewer tokens than speech of this length usually has."""
+        return len(self.kept) < SPARSE_PER_S * self.seconds
 
 
 def context_s(samples: int) -> int:

@@ -27,6 +27,7 @@ from realtime_server.models.log_mel import FRAMES_PER_S, log_mel
 from realtime_server.models.whisper import (
     LONGEST_S,
     MAX_POSITIONS,
+    SWALLOWED,
     Heard,
     WhisperTokenizer,
     context_s,
@@ -146,7 +147,8 @@ class WhisperNetwork:
 
     def _conclude(self, item: Encoded, heard: Heard) -> Decoded:
         """Gate silence, get out of a loop, add what else was asked for."""
-        if self._is_silence(item, heard):
+        heard = self._settled(item, heard)
+        if heard.is_silence:
             return Decoded("", language=item.language, finish="gated")
         runaway = heard.looped or (heard.capped and item.job.options.max_new_tokens is None)
         if runaway and item.job.kind != "partial" and item.context_s < LONGEST_S:
@@ -166,12 +168,14 @@ class WhisperNetwork:
             finish="length" if heard.capped or heard.looped else "stop",
         )
 
-    def _is_silence(self, item: Encoded, heard: Heard) -> bool:
-        """Whether nothing was said. A prompt makes noise sound like its own words, so doubts are settled without."""
-        if item.prompted and heard.is_doubtful:
-            plain = self._tokenizer.plain_prompt(item.language, item.job.options.task)
-            heard = self._generate([replace(item, prompt=plain, prompted=False)])[0]
-        return (not item.prompted or heard.is_doubtful) and heard.is_silence
+    def _settled(self, item: Encoded, heard: Heard) -> Heard:
+        """What counts. A prompt makes noise sound like its own words, and may swallow speech: doubts go without."""
+        if not item.prompted or not (heard.is_doubtful or heard.is_sparse):
+            return heard
+        prompt = self._tokenizer.plain_prompt(item.language, item.job.options.task)
+        plain = self._generate([replace(item, prompt=prompt, prompted=False)])[0]
+        swallowed = len(plain.kept) > SWALLOWED * len(heard.kept)
+        return plain if plain.is_silence or heard.is_silence or swallowed else heard
 
     def _align(self, item: Encoded, ids: list[int]) -> list[TokenSpan]:
         """Tokens with times and probabilities."""
