@@ -1,6 +1,7 @@
 """One WebSocket connection and its session: reading, writing, and noticing that the client is gone.
 
-Reading never waits for recognition, and a client that does not read cannot hold up more than its own messages.
+Reading never waits for recognition. Commands, each of which is answered by a message of its own, are read no
+faster than the client takes the answers; results fold together while they wait.
 A frame from the client is a sign of life as good as the answer to a ping: clients that send a recording first
 and read afterwards do not answer pings meanwhile.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from realtime_server.realtime.hub import ReaderTooSlowError
 from realtime_server.realtime.options import ServerOptions
@@ -20,6 +22,7 @@ from realtime_server.realtime.session import RealtimeASRSession
 
 logger = logging.getLogger(__name__)
 
+UNREAD = 64  # events that wait for the client; until it reads some, its commands are not read
 REASON_BYTES = 120  # of the reason in a close frame, which holds 123
 
 
@@ -62,6 +65,8 @@ class SessionConnection:
                 frame = await self._connection.recv()
                 self._heard_s = self._clock()
                 self._session.feed(frame)
+                if isinstance(frame, str):
+                    await self._session.wait_read(UNREAD)
                 await asyncio.sleep(0)  # frames that came together are read one by one: let others in between
         except ConnectionClosed as closed:
             self._closed = closed
@@ -72,41 +77,52 @@ class SessionConnection:
         try:
             async with aclosing(self._session.messages()) as messages:
                 async for message in messages:
+                    if not self._is_open:
+                        break
                     async with asyncio.timeout(self._options.send_timeout_s):
                         await self._connection.send(message)
         except ConnectionClosed:
             pass
         except (TimeoutError, ReaderTooSlowError):
             self._drop("the client does not read its messages")
-        else:
-            closing = self._session.closing
-            code, reason = (closing.close_code, closing.reason) if closing else (1012, "the server stops")
-            await self._close(code, reason)
+        closing = self._session.closing
+        await self._close(*((closing.close_code, closing.reason) if closing else (1012, "the server stops")))
         await self._session.wait_ended()
 
     async def _watch(self) -> None:
         """Drop a client that gives no sign of life: neither a frame nor an answer to a ping."""
+        options = self._options
         pong: asyncio.Future[float] | None = None
-        try:
-            while True:
+        with suppress(ConnectionClosed):
+            while self._is_open:
                 if pong is None or pong.done():
                     self._heard_s = self._clock()
                     pong = asyncio.ensure_future(await self._connection.ping())
-                await asyncio.sleep(self._options.ping_s)
-                if self._clock() - self._heard_s > self._options.ping_timeout_s and not pong.done():
+                await asyncio.sleep(options.ping_s)
+                if self._clock() - self._heard_s > options.ping_timeout_s and not pong.done():
                     self._drop("the client is gone")
-        except ConnectionClosed:
-            pass
+        # Closed, but the TCP connection lives on as long as there are messages that the client does not take.
+        await asyncio.sleep(options.close_s)
+        self._drop("the client hung up without reading its messages")
 
     async def _close(self, code: int, reason: str) -> None:
+        """Close the connection, or see to it that one which is closing does."""
         short = reason.encode()[:REASON_BYTES].decode(errors="ignore")
         try:
             async with asyncio.timeout(self._options.close_s):
-                await self._connection.close(code, short)
+                if self._is_open:
+                    await self._connection.close(code, short)
+                await self._connection.wait_closed()
         except TimeoutError:
             self._drop("the client does not answer the close")
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether anything may be sent; the library's send, ping and close fail badly when it may not."""
+        return self._connection.state is State.OPEN and not self._connection.transport.is_closing()
 
     def _drop(self, why: str) -> None:
         """End the connection without a close frame, which would wait behind what the client does not read."""
         logger.info("session %s: %s", self._session.id, why)
-        self._connection.transport.abort()
+        with suppress(AttributeError):  # asyncio's transports raise it if they have closed by themselves
+            self._connection.transport.abort()

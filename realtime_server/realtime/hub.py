@@ -52,15 +52,15 @@ class EventLog:
         self.closed = True
         self._wake()
 
-    @contextmanager
-    def reader(self, seq: int | None = None) -> Iterator[EventReader]:
-        """A reader whose first event is number `seq`; None: the oldest one kept."""
-        reader = EventReader(self, self.next_seq - len(self._tail) if seq is None else seq)
+    def add_reader(self) -> EventReader:
+        """A reader that starts at the oldest event kept; `close` it when it reads no more."""
+        reader = EventReader(self, self.next_seq - len(self._tail))
         self._readers.add(reader)
-        try:
-            yield reader
-        finally:
-            self._readers.discard(reader)
+        return reader
+
+    def remove_reader(self, reader: EventReader) -> None:
+        """Forget a reader; called by its `close`."""
+        self._readers.discard(reader)
 
     def read(self, seq: int) -> list[Event]:
         """Events from number `seq` on. Raises ReaderTooSlowError if that one is gone."""
@@ -71,24 +71,44 @@ class EventLog:
 
     def _wake(self) -> None:
         for reader in self._readers:
-            reader.news.set()
+            reader.wake()
 
 
 class EventReader:
     """One reader's place in an EventLog."""
 
     def __init__(self, log: EventLog, seq: int) -> None:
-        self.news = asyncio.Event()
         self._log, self._seq = log, seq
+        self._news, self._taken = asyncio.Event(), asyncio.Event()
+        self._closed = False
 
     async def take(self) -> list[Event]:
         """Wait for events and return all that are new; [] once the log is closed and everything was read."""
         while self._seq == self._log.next_seq and not self._log.closed:
-            self.news.clear()
-            await self.news.wait()
+            self._news.clear()
+            await self._news.wait()
         events = self._log.read(self._seq)
         self._seq = self._log.next_seq
+        self._taken.set()
         return events
+
+    async def wait_behind(self, at_most: int) -> None:
+        """Wait until at most so many events are new, or nobody will read them."""
+        while self._log.next_seq - self._seq > at_most and not self._closed and not self._log.closed:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def wake(self) -> None:
+        """The log has changed."""
+        self._news.set()
+        if self._log.closed:
+            self._taken.set()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closed = True
+        self._taken.set()
+        self._log.remove_reader(self)
 
 
 class Hub:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from realtime_server.core.settings import require_positive
+from realtime_server.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
@@ -18,3 +21,9 @@ class ServerOptions:
     send_timeout_s: float = 30.0  # a client that reads nothing for so long is dropped
     close_s: float = 5.0  # for a client to answer a close
     shutdown_s: float = 20.0  # for the finals of all sessions
+
+    def __post_init__(self) -> None:
+        require_positive(self, ("max_sessions", "max_message_bytes", "ping_s", "ping_timeout_s"))
+        require_positive(self, ("send_timeout_s", "close_s", "shutdown_s"))
+        if not 0 <= self.port < 65_536:
+            raise ConfigurationError(f"port must be 0 to 65535, not {self.port}")

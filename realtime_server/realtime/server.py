@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -71,7 +72,9 @@ class RealtimeServer:
                 ping_interval=None, logger=quiet, server_header=None,
             )  # fmt: skip
         except (OSError, OverflowError) as error:
-            why = (error.strerror if isinstance(error, OSError) else None) or error
+            # The event loop's own text repeats the address; name resolution counts its errors below zero.
+            number = error.errno if isinstance(error, OSError) else None
+            why = os.strerror(number) if number and number > 0 else error
             raise ConfigurationError(
                 f"cannot listen on {options.host}:{options.port}: {why}; choose another --port or --host"
             ) from error

@@ -34,7 +34,7 @@ from realtime_server.core.audio import Pcm16Reader
 from realtime_server.core.jobs import Decoded, DecodeJob, Job, Probabilities
 from realtime_server.core.protocol import SessionProtocol, State
 from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.core.settings import SessionSettings
+from realtime_server.core.settings import SessionSettings, require_positive
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.errors import EngineError, EngineTimeoutError
 from realtime_server.realtime.hub import EventLog
@@ -52,6 +52,9 @@ class Clocks:
     deadline_s: float = 10.0  # of a job, plus deadline_factor times its audio
     deadline_factor: float = 2.0
 
+    def __post_init__(self) -> None:
+        require_positive(self, ("stall_s", "deadline_s"))
+
 
 class RealtimeASRSession:
     """One client's sessions on one engine and one scorer, which any number of others share.
@@ -67,6 +70,7 @@ class RealtimeASRSession:
     ) -> None:  # fmt: skip
         self.id = session_id or uuid.uuid4().hex[:12]
         self.log = EventLog()
+        self._reader = self.log.add_reader()
         self.closing: m.Closing | None = None  # how the connection is to be closed, once known
         self._engine, self._scorer, self._observe = engine, scorer, observe
         self._clocks = clocks or Clocks()
@@ -112,11 +116,17 @@ class RealtimeASRSession:
                 self._turn()
 
     async def messages(self) -> AsyncGenerator[str, None]:
-        """Messages for the client, in order, as they become due; for one reader. Raises ReaderTooSlowError."""
-        with self.log.reader(0) as reader:
-            while events := await reader.take():
+        """Messages for the client, in order, as they become due; to be read once. Raises ReaderTooSlowError."""
+        try:
+            while events := await self._reader.take():
                 for message in self._wire.encode(events):
                     yield message
+        finally:
+            self._reader.close()
+
+    async def wait_read(self, at_most: int) -> None:
+        """Wait until at most so many events wait to be read from `messages`, or nobody will read them."""
+        await self._reader.wait_behind(at_most)
 
     async def wait_ended(self) -> None:
         """Wait until everything heard before `end` has been decoded, whether or not anybody reads."""
@@ -240,7 +250,7 @@ class RealtimeASRSession:
             self._deadlines.pop(job.id, None)
 
     async def _decode(self, job: DecodeJob) -> Decoded:
-        async with self._finals if job.kind == "final" else nullcontext():
+        async with nullcontext() if job.kind == "partial" else self._finals:
             return await self._engine.transcribe(job)
 
     def _extend_deadlines(self, answered: DecodeJob) -> None:

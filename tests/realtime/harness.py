@@ -11,6 +11,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Samples
@@ -56,9 +57,12 @@ class Service:
     @asynccontextmanager
     async def client(self, path: str = "", **options: Any) -> AsyncIterator[Client]:
         """A connected client; `options` are those of websockets' connect."""
-        options = {"compression": None, "ping_interval": None, **options}
-        async with connect(self.url + path, **options) as connection:
+        connection = await connect(self.url + path, **{"compression": None, "ping_interval": None, **options})
+        try:
             yield Client(connection)
+        finally:
+            if connection.state is not State.CLOSED:
+                await connection.close()
 
 
 @asynccontextmanager
@@ -167,7 +171,7 @@ async def eventually(true: Callable[[], object], what: str = "", within_s: float
     """Wait until something holds."""
     try:
         async with asyncio.timeout(within_s):
-            while not true():
+            while not true():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"{what or 'it'} still, after {within_s:g} s") from None
