@@ -70,6 +70,7 @@ def test_endpoint_mode_is_the_same_flag() -> None:
         (["--hotword-file", "/no/such/file"], "--hotword-file /no/such/file"),
         (["--max-sentences", "0"], "sentences must be above zero"),
         (["--max-sessions", "0"], "max_sessions must be above zero"),
+        (["--port", "70000"], "port must be 0 to 65535"),
         (["--workers", "0"], "workers must be above zero"),
         (["--stall-seconds", "-1"], "stall_s must be above zero"),
     ],
