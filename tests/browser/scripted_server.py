@@ -5,10 +5,7 @@ It speaks protocol 1 by hand, so a test decides every message, close code and re
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +16,8 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import Server, ServerConnection, serve
+
+from realtime_server.realtime.http_answers import page_policy
 
 PAGE = Path(__file__).resolve().parents[2] / "static" / "client_mic.html"
 
@@ -100,19 +99,6 @@ def sentence(text: str, start: int, end: int, spk: int | None = None) -> dict[st
     return value
 
 
-def strict_policy(page: str) -> str:
-    """Return a Content-Security-Policy under which exactly this page's style and script run."""
-    [style] = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
-    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    style_hash, script_hash = (
-        base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() for block in (style, script)
-    )
-    return (
-        f"default-src 'none'; script-src 'sha256-{script_hash}' blob:; style-src 'sha256-{style_hash}'; "
-        "connect-src *; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-
-
 class ScriptedServer:
     """Serves the page and plays `scene` for each connection, in threads; a context manager."""
 
@@ -190,7 +176,7 @@ class ScriptedServer:
         if path == "/":
             headers = {
                 "Content-Type": "text/html; charset=utf-8",
-                "Content-Security-Policy": strict_policy(self.page),
+                "Content-Security-Policy": page_policy(self.page),
             }
             return _response(200, self.page, headers)
         if path == "/health":

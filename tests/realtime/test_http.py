@@ -12,6 +12,7 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_server import __version__
 from realtime_server.engines.fake import FakeEngine, Fault
+from realtime_server.realtime.http_answers import page_policy
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.resources import find_resource
 from tests.audio import tone
@@ -51,6 +52,25 @@ async def ask(service: Service, path: str, method: str = "GET", headers: str = "
     status, *lines = head.decode().split("\r\n")
     pairs = (line.split(": ", 1) for line in lines)
     return Answer(int(status.split()[1]), {name.lower(): value for name, value in pairs}, body)
+
+
+async def test_the_page_may_run_nothing_but_its_own_script() -> None:
+    async with serving() as service:
+        policy = (await ask(service, "/")).headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_a_policy_names_every_block() -> None:
+    policy = page_policy("<style>a</style><script>one</script><script>two</script>")
+    assert policy.count("sha256-") == 3
+    assert "script-src 'none'" in page_policy("<p>no script</p>")
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_a_page_from_elsewhere_may_read_the_health_checks(path: str) -> None:
+    async with serving() as service:
+        assert (await ask(service, path)).headers["access-control-allow-origin"] == "*"
 
 
 async def test_the_page() -> None:
