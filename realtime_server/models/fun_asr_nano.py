@@ -1,0 +1,235 @@
+"""Fun-ASR-Nano without its language model's layers: from waveforms to the rows that the language model reads.
+
+    checkpoint = Checkpoint.open(locate("FunAudioLLM/Fun-ASR-Nano-2512", hub="ms"))
+    model = FunAsrNano.load(checkpoint, device="cuda", dtype=torch.bfloat16)
+    heard = model.encode([waveform, ...])                          # -> list[Encoded], one per waveform
+    rows = model.prompt_rows(options, heard[0], prefix_text="")    # (n, llm_dim): the whole prompt, embedded
+    ... the language model continues `rows` with text ...
+    words = model.align(heard[0], text)                            # -> tuple[Word, ...] | None
+
+Everything is synchronous and blocks; nothing here knows asyncio. Calls may come from several threads: they change no
+state but a small cache of token ids. A row's result does not depend on what else is in its batch.
+
+For training, `FunAsrNano(config, llm, tokenizer, ctc_tokenizer)` takes a whole language model (transformers'
+Qwen3ForCausalLM, or anything with `model.embed_tokens`); then every parameter is trainable end to end and
+`state_dict()` has the names of the official model.pt: audio_encoder.*, audio_adaptor.*, ctc_decoder.*, ctc.*, llm.*.
+`forward` gives the audio rows and `ctc_log_probs` what a CTC loss needs, both with gradients, batched and padded.
+`forward` is made of tensor operations only, of shapes that depend on the shapes of its arguments alone, so that it can
+be compiled or captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realtime_server.core import alignment
+from realtime_server.core.jobs import DecodingOptions, Samples
+from realtime_server.core.segments import Word, to_ms
+from realtime_server.errors import ConfigurationError
+from realtime_server.models.adaptor import Count, TransformerAdaptor, audio_rows
+from realtime_server.models.checkpoint import FLOAT16, Checkpoint
+from realtime_server.models.ctc import CtcHead
+from realtime_server.models.ctc_tokens import CtcTokenizer
+from realtime_server.models.frontend import Frontend
+from realtime_server.models.nano_config import NanoConfig
+from realtime_server.models.prompt import TextTokenizer, build_prompt
+from realtime_server.models.sense_voice import SenseVoiceEncoder
+
+CACHED_TEXTS = 256  # prompt texts whose token ids are kept: sessions share few, hotword lists are long
+
+
+class Heard(NamedTuple):
+    """What `forward` makes of a batch; padding is zero."""
+
+    hidden: Tensor  # (batch, frames, encoder width), the encoder's output
+    frames: Tensor  # (batch,) int64, how many of them are a row's own; 60 ms each
+    rows: Tensor  # (batch, audio rows, llm_dim), what the language model gets
+    row_counts: Tensor  # (batch,) int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """One waveform after the encoder; owns its memory, on the model's device.
+
+    rows: (audio rows, llm_dim).  hidden: (frames, encoder width), what word times are computed from; None where they
+    were not asked for or the model has no CTC branch.  samples: length of the waveform.
+    """
+
+    rows: Tensor
+    hidden: Tensor | None
+    samples: int
+
+
+class Embeddings(nn.Module):
+    """The part of a language model that prompts need, under the names it has in the whole."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        """Build with fresh weights."""
+        super().__init__()
+        self.model = nn.ModuleDict({"embed_tokens": nn.Embedding(vocabulary, width)})
+
+
+class FunAsrNano(nn.Module):
+    """Front end, encoder, adaptor, CTC branch, and the language model's embeddings."""
+
+    def __init__(
+        self, config: NanoConfig, llm: nn.Module, tokenizer: TextTokenizer, ctc_tokenizer: CtcTokenizer | None
+    ) -> None:
+        """Build with fresh weights; `load` fills them.
+
+        llm: has the embeddings at `model.embed_tokens`.  ctc_tokenizer: None leaves the CTC branch out.
+        """
+        super().__init__()
+        self.config = config
+        self.frontend = Frontend(config.frontend)
+        self.audio_encoder = SenseVoiceEncoder(config.encoder)
+        self.audio_adaptor = TransformerAdaptor(config.adaptor)
+        self.ctc_decoder: nn.Module | None = None
+        self.ctc: nn.Module | None = None
+        self.ctc_tokenizer = ctc_tokenizer if config.ctc else None
+        if config.ctc and ctc_tokenizer:
+            self.ctc_decoder = TransformerAdaptor(config.ctc.decoder)
+            self.ctc = CtcHead(config.ctc)
+        self.llm = llm
+        self.tokenizer = tokenizer
+        self._ids = lru_cache(maxsize=CACHED_TEXTS)(tokenizer.encode)
+
+    @classmethod
+    def load(
+        cls, checkpoint: Checkpoint, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    ) -> FunAsrNano:
+        """Build from an official folder, in evaluation mode; its `llm` holds the embeddings only.
+
+        Raises WeightsError naming the tensors that are missing, unexpected or of another shape, ConfigurationError
+        for float16. Without CTC weights the model has no word times; `has_ctc` says so.
+        """
+        if dtype == torch.float16:
+            raise ConfigurationError(FLOAT16)
+        config = checkpoint.config
+        with torch.device("meta"):
+            embeddings = Embeddings(config.llm.vocabulary, config.llm.width)
+            model = cls(config, embeddings, checkpoint.text_tokenizer(), checkpoint.ctc_tokenizer())
+        model.load_state_dict(checkpoint.tensors_for(model.state_dict(), device, dtype), assign=True)
+        model.frontend = Frontend(config.frontend).to(device)
+        model.requires_grad_(False).eval()
+        return model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.audio_encoder.after_norm.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and of the rows that come out."""
+        return self.audio_encoder.after_norm.weight.dtype
+
+    @property
+    def has_ctc(self) -> bool:
+        """Whether words can have times."""
+        return self.ctc is not None
+
+    def forward(self, waveforms: Tensor, lengths: Tensor) -> Heard:
+        """Encode a padded batch.
+
+        waveforms: (batch, samples) float32 in -1..1, 16 kHz.  lengths: (batch,) int64, samples of each row.
+        """
+        features, frames = self.frontend(waveforms, lengths)
+        hidden = self.audio_encoder(features, frames)
+        rows, counts = self.audio_adaptor(hidden, frames), self.audio_rows(frames)
+        rows = rows[:, : self.audio_rows(rows.shape[1])]
+        inside = torch.arange(rows.shape[1], device=rows.device) < counts[:, None]
+        return Heard(hidden, frames, rows * inside[..., None], counts)
+
+    def audio_rows(self, frames: Count) -> Count:
+        """Rows that the language model gets for so many encoder frames."""
+        return audio_rows(frames) if self.config.adaptor.low_frame_rate else frames
+
+    def ctc_log_probs(self, hidden: Tensor, frames: Tensor) -> Tensor:
+        """Log-probabilities of the CTC tokens, float32 (batch, frames, vocabulary), of the encoder's output.
+
+        60 s of audio times 60,000 tokens are 240 MB: ask for few at a time.
+        """
+        if self.ctc_decoder is None or self.ctc is None:
+            raise ValueError("this checkpoint has no CTC branch; see has_ctc")
+        log_probs: Tensor = self.ctc(self.ctc_decoder(hidden, frames))
+        return log_probs
+
+    def encode(
+        self, waveforms: Sequence[Samples], *, words: bool = True, pad_to: int | None = None
+    ) -> list[Encoded]:
+        """Encode waveforms (float32, 16 kHz, -1..1) as one batch, padded to the longest or to `pad_to` samples.
+
+        words: keep what `align` needs, 2 KB per 60 ms.
+        """
+        if not waveforms:
+            return []
+        width = max(pad_to or 0, *(len(waveform) for waveform in waveforms))
+        batch = np.zeros((len(waveforms), width), np.float32)
+        for row, waveform in zip(batch, waveforms, strict=True):
+            row[: len(waveform)] = waveform
+        lengths = torch.tensor([len(waveform) for waveform in waveforms])
+        with torch.inference_mode():
+            heard = self(torch.from_numpy(batch).to(self.device), lengths.to(self.device))
+        return self.split(heard, lengths.tolist(), words=words)
+
+    def split(self, heard: Heard, samples: Sequence[int], *, words: bool = True) -> list[Encoded]:
+        """Cut what `forward` returned into one Encoded per waveform, each with a copy of its part."""
+        frames, counts = torch.stack([heard.frames, heard.row_counts]).tolist()
+        keep = words and self.has_ctc
+        with torch.inference_mode():
+            return [
+                Encoded(
+                    rows=heard.rows[i, : counts[i]].clone(),
+                    hidden=heard.hidden[i, : frames[i]].clone() if keep else None,
+                    samples=length,
+                )
+                for i, length in enumerate(samples)
+            ]
+
+    def prompt_rows(self, options: DecodingOptions, encoded: Encoded, prefix_text: str = "") -> Tensor:
+        """The prompt as the language model reads it: (text + audio + text rows, llm_dim), in the model's dtype.
+
+        prefix_text: a beginning of the answer, which the language model is to continue; the generated text follows it.
+        Raises UnsupportedError for an option that this model has no prompt for.
+        """
+        prompt = build_prompt(options, prefix_text, self.config.prompt)
+        with torch.inference_mode():
+            before, after = (
+                self.embed(self._ids(prompt.before)),
+                self.embed(self.tokenizer.encode(prompt.after)),
+            )
+            return torch.cat([before, encoded.rows.to(before.dtype), after])
+
+    def embed(self, ids: Sequence[int]) -> Tensor:
+        """Rows of the language model's embedding table: (len(ids), llm_dim)."""
+        rows: Tensor = self.llm.get_submodule("model.embed_tokens")(torch.tensor(ids, device=self.device))
+        return rows
+
+    def align(self, encoded: Encoded, text: str) -> tuple[Word, ...] | None:
+        """When each word of `text` was said, ms from the waveform's start; None where it cannot be had.
+
+        That is: no CTC branch, an `encode` without `words`, or text too long for the audio.
+        """
+        if encoded.hidden is None or self.ctc_tokenizer is None or self.config.ctc is None:
+            return None
+        pieces = self.ctc_tokenizer.pieces(text)
+        ids = np.array([piece.id for piece in pieces if piece.id is not None], np.int64)
+        kinds, targets = np.unique(ids, return_inverse=True)  # the few columns that matter, of 60,000
+        columns = torch.tensor([*kinds.tolist(), self.config.ctc.blank], device=self.device)
+        with torch.inference_mode():
+            frames = torch.tensor([len(encoded.hidden)], device=self.device)
+            log_probs = self.ctc_log_probs(encoded.hidden[None], frames)[0, :, columns].cpu().numpy()
+        spans = alignment.align(log_probs, targets.tolist(), blank=len(kinds))
+        if spans is None:
+            return None
+        timed = iter(spans)
+        parts = [(piece.raw, next(timed) if piece.id is not None else None) for piece in pieces]
+        return alignment.words(parts, longest_ms=to_ms(encoded.samples))
