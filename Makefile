@@ -10,7 +10,8 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 
 help:
 	@echo "make demo            hear it work: install, fetch the weights, stream a recording, print the text"
-	@echo "make run             serve on port 10095, page included, until Ctrl-C"
+	@echo "make run             serve on port 10095, page included, until Ctrl-C;"
+	@echo "                     with flags: make run ARGS='--endpointing fixed:600 --language en'"
 	@echo "make test            core and CPU recognizer tests"
 	@echo "make check           format, lint, types and core tests"
 	@echo "make bench           what it costs on this machine"
@@ -40,7 +41,7 @@ demo: $(VENV)/.server
 
 run: $(VENV)/.server
 	@$(BIN)/realtime-server models fetch embedded
-	@$(BIN)/realtime-server serve
+	@$(BIN)/realtime-server serve $(ARGS)
 
 test: $(VENV)/.dev
 	@echo "== fetching what the tests need"

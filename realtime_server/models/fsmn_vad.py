@@ -11,17 +11,22 @@ the first and the last fbank frame are repeated.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import kaldi_native_fbank as knf
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from realtime_server.core.jobs import Probabilities, Samples
 from realtime_server.core.segments import FRAME, SAMPLE_RATE
 from realtime_server.errors import WeightsError
+
+# Read once, when onnxruntime is loaded: without it, some of its builds name this machine to their maker over the
+# network and leave files in the user's cache. A speech server tells nobody anything.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime
 
 Floats = NDArray[np.float32]
 

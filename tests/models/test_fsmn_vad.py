@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -166,3 +169,14 @@ def test_leading_silence_changes_nothing(example: Samples, options: EndpointingO
         return [[start - lead_s * 1000, end - lead_s * 1000] for start, end in found]
 
     assert after(8) == after(40) == after(600)
+
+
+def test_loading_it_leaves_nothing_in_the_users_home(tmp_path: Path) -> None:
+    code = "import realtime_server.models.fsmn_vad, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "1\n"
+    assert list(tmp_path.rglob("*")) == []

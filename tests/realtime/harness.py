@@ -26,6 +26,7 @@ from tests.audio import pcm16, speech_pattern
 Message = dict[str, Any]
 
 PATIENCE_S = 20.0  # for what takes milliseconds unless it hangs
+HANGS_S = 120.0  # after so long a test fails instead of waiting on
 FIXED = SessionSettings(endpointing=EndpointingOptions(mode="fixed", silence_ms=600))
 BY_CLIENT = SessionSettings(endpointing=EndpointingOptions(mode="client"))
 SENTENCE = speech_pattern([(1.0, 1.0)])  # "one two" and the pause that locks it under FIXED
@@ -83,7 +84,8 @@ async def serving(
     )  # fmt: skip
     port = await server.start()
     try:
-        yield Service(server, port)
+        async with asyncio.timeout(HANGS_S):
+            yield Service(server, port)
     finally:
         await server.stop()
         assert not server.hub.sessions

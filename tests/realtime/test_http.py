@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.http11 import Request
 
 from realtime_server import __version__
 from realtime_server.engines.fake import FakeEngine, Fault
@@ -19,6 +20,9 @@ from tests.audio import tone
 from tests.realtime.harness import PATIENCE_S, Client, Service, eventually, serving, texts
 
 KEY = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+needs_methods = pytest.mark.skipif(
+    "method" not in Request.__annotations__, reason="this version of websockets answers GET only"
+)
 UPGRADE = f"Connection: Upgrade\r\nUpgrade: websocket\r\n{KEY}"
 
 
@@ -129,6 +133,7 @@ async def test_other_paths_are_not_found(path: str) -> None:
         assert (await ask(service, path)).status == 404
 
 
+@needs_methods
 async def test_head_is_get_without_the_body() -> None:
     async with serving() as service:
         for path in ("/", "/health", "/ready", "/nothing"):
@@ -138,6 +143,7 @@ async def test_head_is_get_without_the_body() -> None:
             assert head.body == b""
 
 
+@needs_methods
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
 async def test_other_methods_are_refused(method: str) -> None:
     async with serving() as service:

@@ -213,7 +213,7 @@ async def test_an_engine_that_never_answers_is_visible_and_later_speech_is_recog
     async with session(engine, clocks=QUICK) as live:
         live.feed("START")
         live.feed(pcm16(SENTENCE))
-        await eventually(lambda: engine.running)
+        await eventually(lambda: "segments 1" in live.summary)
         engine.faults.clear()
         await eventually(lambda: "errors 1" in live.summary)
         assert engine.running == 0
