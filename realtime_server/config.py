@@ -13,6 +13,7 @@ from realtime_server.core.messages import split_words
 from realtime_server.core.postprocess import neutralise
 from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.engines.loading import ENGINES, EngineOptions
+from realtime_server.engines.nano_options import DEVICES, HUBS, NanoOptions
 from realtime_server.errors import ConfigurationError, ProtocolError
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.realtime.session import Clocks
@@ -47,7 +48,7 @@ class ServeConfig:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `serve`."""
-    limits, server, clocks = Limits(), ServerOptions(), Clocks()
+    limits, server, clocks, nano = Limits(), ServerOptions(), Clocks(), NanoOptions()
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument_group("recognizer").add_argument
@@ -55,13 +56,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=sorted(ENGINES),
         default="embedded",
-        help="embedded: whisper-base on the CPU; fake: counts half seconds (default: embedded)",
+        help="embedded: whisper-base on the CPU; funasr-nano: Fun-ASR-Nano in vLLM; funasr-nano-torch: the same, slow, "
+        "without vLLM; fake: counts half seconds (default: embedded)",
     )
     add(
         "--model",
-        type=Path,
-        metavar="DIR",
-        help="folder with the recognizer's weights (default: the fetched ones)",
+        metavar="DIR|NAME",
+        help="folder with the recognizer's weights, or for funasr-nano their name at the hub (default: the fetched "
+        f"ones; {nano.model})",
+    )
+    add(
+        "--hub",
+        choices=HUBS,
+        default=nano.hub,
+        help="where funasr-nano is fetched: ms ModelScope, hf Hugging Face (default: %(default)s)",
+    )
+    add("--device", choices=DEVICES, default=nano.device, help="of funasr-nano (default: %(default)s)")
+    add("--dtype", default=nano.dtype, help="of funasr-nano: auto, bfloat16, float32 (default: %(default)s)")
+    add(
+        "--tensor-parallel-size",
+        type=int,
+        default=nano.tensor_parallel_size,
+        metavar="N",
+        help="GPUs that funasr-nano's language model is spread over (default: %(default)s)",
+    )
+    add(
+        "--gpu-memory-utilization",
+        type=float,
+        default=nano.gpu_memory_utilization,
+        metavar="SHARE",
+        help="of the GPU's memory, for funasr-nano's language model (default: %(default)s)",
+    )
+    add(
+        "--max-model-len",
+        type=int,
+        default=nano.max_model_len,
+        metavar="N",
+        help="longest prompt and answer of funasr-nano together, tokens (default: %(default)s)",
     )
     add(
         "--workers",
@@ -213,7 +244,8 @@ def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
     return ServeConfig(
         engine=EngineOptions(
             engine=arguments.engine,
-            model=arguments.model,
+            model=Path(arguments.model) if arguments.model else None,
+            nano=_read_nano(arguments),
             workers=arguments.workers,
             vad_model=arguments.vad_model,
             fake_slots=arguments.fake_slots,
@@ -263,6 +295,19 @@ def read_hotwords(path: Path) -> tuple[str, ...]:
         raise ConfigurationError(f"--hotword-file {path}: {error}") from error
     words = (word for line in lines for word in split_words(line.partition("#")[0]))
     return tuple(dict.fromkeys(safe for word in words if (safe := neutralise(word))))
+
+
+def _read_nano(arguments: argparse.Namespace) -> NanoOptions:
+    return NanoOptions(
+        model=arguments.model or NanoOptions().model,
+        hub=arguments.hub,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        longest_s=max(30.0, arguments.max_segment_seconds),
+        tensor_parallel_size=arguments.tensor_parallel_size,
+        gpu_memory_utilization=arguments.gpu_memory_utilization,
+        max_model_len=arguments.max_model_len,
+    )
 
 
 def _read_limits(arguments: argparse.Namespace) -> Limits:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from realtime_server import weights
 from realtime_server.core.settings import require_positive
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.fake import FakeEngine, FakeScorer
+from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.errors import ConfigurationError
 
 
@@ -21,6 +22,7 @@ class EngineOptions:
     model: Path | None = None  # a folder of weights instead of the fetched ones
     workers: int | None = None  # decoding threads of the embedded engine; None: one per core
     vad_model: Path | None = None
+    nano: NanoOptions = field(default_factory=NanoOptions)  # of the two Fun-ASR-Nano engines
     fake_slots: int = 2
     fake_decode_s: float = 0.0
 
@@ -44,7 +46,30 @@ def _load_fake(options: EngineOptions) -> Engine:
     return FakeEngine(slots=options.fake_slots, decode_s=options.fake_decode_s, keep_jobs=0)
 
 
-ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {"embedded": _load_embedded, "fake": _load_fake}
+def _load_nano(options: EngineOptions) -> Engine:
+    try:
+        from realtime_server.engines.vllm_engine import load
+
+        return load(options.nano)
+    except ImportError as error:
+        raise _missing(error, "vllm") from error
+
+
+def _load_nano_torch(options: EngineOptions) -> Engine:
+    try:
+        from realtime_server.engines.torch_engine import load
+
+        return load(options.nano)
+    except ImportError as error:
+        raise _missing(error, "torch") from error
+
+
+ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
+    "embedded": _load_embedded,
+    "funasr-nano": _load_nano,
+    "funasr-nano-torch": _load_nano_torch,
+    "fake": _load_fake,
+}
 
 
 def load_engine(options: EngineOptions) -> Engine:
