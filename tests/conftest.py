@@ -12,7 +12,9 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-SHARED = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+SHARED = Path(
+    os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
+)
 
 
 @pytest.fixture(scope="session")

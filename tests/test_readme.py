@@ -27,7 +27,9 @@ def test_its_program_runs(tmp_path: Path) -> None:
     assert run.stdout == "['one two']\n"
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+)
 def test_its_links_lead_somewhere(document: str) -> None:
     path = ROOT / document
     targets = re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
@@ -37,5 +39,7 @@ def test_its_links_lead_somewhere(document: str) -> None:
 
 def test_its_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"make ([a-z][a-z-]+)", README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    targets = set(
+        re.findall(r"make ([a-z][a-z-]+)", README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    )
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,9 @@ def corpora() -> dict[str, Corpus]:
     if (SHARED / "MANIFEST.tsv").is_file():
         found["shared English"] = Corpus("auto", shared(SHARED, "en/jfk", "en/realtimestt", "en/librispeech"))
         # The lecture has no transcript, only segments.
-        found["shared Mandarin"] = Corpus("zh", shared(SHARED, "zh/", leave_out=("zh/funasr-vad_example.wav",)))
+        found["shared Mandarin"] = Corpus(
+            "zh", shared(SHARED, "zh/", leave_out=("zh/funasr-vad_example.wav",))
+        )
     return found
 
 
@@ -61,14 +63,14 @@ Results = dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def results() -> Iterator[Results]:
+def results() -> Results:
     """The final result of every recording, streamed a few at a time, longest first."""
     parts = corpora()
     with LiveServer("--engine", "embedded") as server, ThreadPoolExecutor(AT_ONCE) as pool:
         todo = [(r.path, corpus.language) for corpus in parts.values() for r in corpus.recordings]
         todo.sort(key=lambda item: item[0].stat().st_size, reverse=True)
         finals = dict(pool.map(lambda item: (item[0], stream(server, *item)), todo))
-    yield {name: [finals[r.path] for r in corpus.recordings] for name, corpus in parts.items()}
+    return {name: [finals[r.path] for r in corpus.recordings] for name, corpus in parts.items()}
 
 
 def stream(server: LiveServer, path: Path, language: str) -> dict[str, Any]:
@@ -116,7 +118,9 @@ def audio_of(path: Path) -> Samples:
     return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
 
 
-async def check_offline(recordings: Sequence[Recording], results: Sequence[dict[str, Any]], language: str | None) -> None:
+async def check_offline(
+    recordings: Sequence[Recording], results: Sequence[dict[str, Any]], language: str | None
+) -> None:
     """Decode the locked segments again, alone and at leisure: every word must be the same."""
     engine = EmbeddedEngine(weights.find("whisper-base"), workers=1)
     try:

@@ -79,8 +79,8 @@ async def test_made_up_noise_gives_no_text(models: Models, audio: Samples) -> No
 @pytest.mark.parametrize(
     "name",
     [
-        "silence2sec.wav", "pyannote-empty.wav", "sb-noise2.wav", "pipecat-office-ambience-24k.mp3", "pipecat-ding1.wav",
-        "rtstt-active-beep.wav", "dtmf-0.wav", "dtmf-5.wav", "dtmf-pound.wav", "dtmf-star.wav",
+        "silence2sec.wav", "pyannote-empty.wav", "sb-noise2.wav", "pipecat-office-ambience-24k.mp3",
+        "pipecat-ding1.wav", "rtstt-active-beep.wav", "dtmf-0.wav", "dtmf-5.wav", "dtmf-pound.wav", "dtmf-star.wav",
     ],
 )  # fmt: skip
 async def test_recorded_noise_gives_no_text(models: Models, shared_data: Path, name: str) -> None:
