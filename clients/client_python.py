@@ -17,8 +17,9 @@ What goes over the socket (the client's text frames are commands, the server's a
 
 "sentences" is the whole list so far, and what is in it stays; "partial" is being said now and may change.
 The transcript goes to standard output, all else to standard error. Ctrl-C ends the audio and waits for the
-final text. Exit status: 0 the final text arrived, 1 it did not, 2 wrong arguments or unusable audio.
-Needs numpy and websockets>=15; soundfile and soxr unless a file is 16-bit 16 kHz WAV; for --mic sounddevice.
+final text. Exit status: 0 the final text of all audio arrived, 1 it did not, 2 wrong arguments or unusable
+audio. Needs numpy and websockets>=15; soundfile and soxr unless a file is 16-bit 16 kHz WAV (the extra
+realtime-server[files]), for --mic sounddevice (realtime-server[mic]).
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ import asyncio
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
+import ssl
 import sys
 import time
 import unicodedata
 import wave
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, aclosing, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
@@ -53,12 +56,14 @@ FRAME_BYTES = 2 * SAMPLE_RATE // 10  # 100 ms a message
 MIC_QUEUE_BLOCKS = 600  # a minute of microphone audio is held while the network is stuck
 FILE_LEAD_MS = 120_000  # a file is sent at most this far ahead of the results,
 HOLD_S = 1.0  # then a frame a second: a server takes seconds without audio for the end of a sentence
+NEWS_S = 5.0  # between two lines about what is being said, where there is no terminal
+WORD = re.compile(r"\s+|[!-\u2e7f]+|.")  # a Chinese, Japanese or Korean character is one
 JOINERS = "\u200c\u200d"  # of Persian and Indic letters, and of emoji
 
 CLOSE_CODES = {
     1000: "the server closed the connection",
     1006: "the connection was lost",
-    1008: "the server ended the session: it is not allowed, or it reached a limit",
+    1008: "the server cut the session short",
     1009: "the server found a message too big",
     1011: "the server failed",
     1012: "the server is shutting down",
@@ -226,7 +231,7 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ClientError(f"{module} is missing: pip install {module}", 2) from None
+        raise ClientError(f"{module} is missing; run: {sys.executable} -m pip install {module}", 2) from None
     except OSError as error:  # sounddevice without its library
         raise ClientError(f"{module}: {error} (Debian and Ubuntu: apt install libportaudio2)", 2) from None
 
@@ -248,19 +253,17 @@ def end_that_fits(text: str, columns: int) -> str:
 
 
 class Display:
-    """Locked sentences, each once, and below them on one line what is being said now."""
+    """Locked sentences, each once, and below them what is being said now: one moving line, or news at times."""
 
-    def __init__(self, out: TextIO, err: TextIO, as_json: bool = False) -> None:
-        self._out, self._err, self._json = out, err, as_json
-        self._live = out.isatty() and not as_json
+    def __init__(self, out: TextIO, err: TextIO, json: bool = False, clock: Clock = time.monotonic) -> None:
+        self._out, self._err, self._json, self._clock = out, err, json, clock
+        self._live = out.isatty() and not json
         self._locked: list[Sentence] = []
-        self._partial = ""
+        self._partial, self._told, self._due = "", list[str](), 0.0  # told: the words of it in a pipe
 
     def message(self, message: dict[str, Any]) -> None:
         if self._json:
             self._write(printable(json.dumps(message, ensure_ascii=False)) + "\n")
-        elif message.get("event") == "error":
-            self.note(f"the server says: {printable(message.get('error'))}")
 
     def result(self, sentences: list[Sentence], partial: str, final: bool) -> None:
         """Print what is new; the list grows, or starts again if the server lists one utterance at a time."""
@@ -291,7 +294,19 @@ class Display:
         if self._live and (text or changed):
             self._write("\r" + "\x1b[K" * bool(text) + text + self._line())
         elif not self._live and not self._json:
-            self._write(text + (f"... {partial}\n" if partial and changed else ""))
+            self._write(text + self._news(bool(text)))
+
+    def _news(self, locked: bool) -> str:
+        """What a pipe gets of the partial: from the first word that is new, if nothing was written for a while."""
+        if locked:
+            self._told, self._due = [], self._clock() + NEWS_S
+        words = WORD.findall(self._partial)
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(self._told, words, strict=False))
+        news = "".join(words[len(list(same)) :]).strip()
+        if not news or self._clock() < self._due:
+            return ""
+        self._told, self._due = words, self._clock() + NEWS_S
+        return f"... {news}\n"
 
     def _line(self) -> str:
         columns = shutil.get_terminal_size().columns - 1
@@ -313,13 +328,15 @@ class Client:
         self._options, self._audio, self._display = options, audio, display
         self._sentences: list[Sentence] = []
         self._failure: ClientError | None = None
-        self._stopping = self._stop_sent = self._final = False
+        self._stopping = self._final = False
 
     async def run(self) -> list[Sentence]:
         """Return the final sentences; raises ClientError without a final text for all of the audio."""
         self._task = asyncio.current_task()
         try:
-            async with await open_socket(self._options.server) as self._socket:
+            self._socket = await open_socket(self._options.server)
+            async with AsyncExitStack() as stack:  # `async with` the socket would call a ClientError a crash
+                stack.push_async_callback(self._socket.close)
                 await self._start()
                 async with asyncio.TaskGroup() as tasks:
                     sender = tasks.create_task(self._send_audio())
@@ -332,6 +349,8 @@ class Client:
             self._display.finish()
         if self._failure or not self._final:
             raise self._failure or ClientError("the server ended the session without a final text")
+        if not self._sentences:
+            self._display.note("no speech was heard")
         return self._sentences
 
     def stop(self) -> None:
@@ -356,8 +375,9 @@ class Client:
             commands[f"HOTWORDS:{self._options.hotwords}"] = "hotwords_set"
         for command, acknowledgement in commands.items():
             await self._socket.send(command)
-            if await self._receive() != acknowledgement:
-                raise ClientError(f"the server does not accept {command[:80]}", 2)
+            if (answer := await self._receive()).get("event") != acknowledgement:
+                why = printable(answer.get("error", "it answers something else"))
+                raise ClientError(f"the server does not accept {command[:80]}: {why}", 2)
 
     async def _send_audio(self) -> None:
         with suppress(ConnectionClosed):  # the receiver reports it
@@ -367,31 +387,32 @@ class Client:
                         await self._socket.send(frame)
             except ClientError as damaged:  # what could be read is still worth its text
                 self._failure = damaged
-            self._stop_sent = True
             await self._socket.send("STOP")
 
     async def _receive_results(self, sender: asyncio.Task[None]) -> None:
         """Receive until the server has nothing more to say, however long the final text takes."""
         try:
-            while await self._receive() != "stopped":
-                pass
+            while (message := await self._receive()).get("event") != "stopped":
+                if message.get("event") == "error" and not self._options.json:
+                    self._display.note(f"the server says: {printable(message.get('error'))}")
         except ClientError as lost:
-            self._failure = self._failure if self._final else lost
+            self._failure = lost
         finally:
             sender.cancel()
 
-    async def _receive(self) -> object:
-        """Show the next message and return its event; raises ClientError when there is none."""
+    async def _receive(self) -> dict[str, Any]:
+        """Show the next message, unless it is an error, and return it; raises ClientError when there is none."""
         try:
-            message = json.loads(await self._socket.recv())
+            message: dict[str, Any] = json.loads(await self._socket.recv())
             self._display.message(message)
-            if "sentences" in message:
+            if message.get("sentences") is not None:
                 self._take_result(message)
-            return message.get("event")
+            return message
         except ConnectionClosed as closed:
-            code, reason = (closed.rcvd.code, printable(closed.rcvd.reason)) if closed.rcvd else (1006, "")
+            code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
             words = CLOSE_CODES.get(code, f"the connection was closed with code {code}")
-            raise ClientError(f"{words} ({reason})" if reason else words) from None
+            reason = "" if code in (1011, 1012) else reason  # the words say it already
+            raise ClientError(f"{words} ({printable(reason)})" if reason else words) from None
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ClientError(f"the server speaks another protocol ({error!r})") from None
 
@@ -399,9 +420,8 @@ class Client:
         found = message["sentences"]
         self._sentences = [Sentence((s["start"], s["end"]), s["text"], s.get("spk")) for s in found]
         self._audio.heard_ms = float(message.get("duration_ms", "inf"))
-        final = self._stop_sent and message["is_final"]  # one before STOP is of a session cut short
-        self._display.result(self._sentences, message["partial"], final)
-        self._final |= final
+        self._final = message["is_final"]
+        self._display.result(self._sentences, message["partial"], self._final)
 
 
 async def open_socket(server: str) -> ClientConnection:
@@ -414,9 +434,16 @@ async def open_socket(server: str) -> ClientConnection:
     except InvalidStatus as refused:
         status = refused.response.status_code
         raise ClientError(f"{server} refuses: {REFUSALS.get(status, f'HTTP status {status}')}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise ClientError(f"the certificate of {server} is not accepted: {error.verify_message}") from None
     except OSError as error:
-        reason = "connection refused" if "Connect call failed" in str(error) else str(error) or "no answer"
-        raise ClientError(f"no server at {server} ({reason}); `realtime-server serve` starts one") from None
+        why = error.strerror or str(error) or "no answer"
+        if "Connect call failed" in why:
+            why = os.strerror(error.errno) if error.errno else "Connection refused"
+            why += "; start it with: make run, or realtime-server serve"
+        elif server.startswith("wss:") and isinstance(error, (ssl.SSLError, ConnectionError)):
+            why = "the TLS handshake failed; without TLS the address starts with ws://"
+        raise ClientError(f"no server at {server}: {why}") from None
     except (WebSocketException, ValueError) as error:
         raise ClientError(f"{server} is not a live recognition server: {error}") from None
 
@@ -437,7 +464,10 @@ async def transcribe(options: Options, display: Display) -> list[Sentence]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Stream a microphone or a file to a live speech server.")
+    parser = argparse.ArgumentParser(
+        description="Stream a microphone or a file to a live speech server. Sentences are printed when they are "
+        f"final, and below them what is being said: in a pipe, its new words every {NEWS_S:g} s, after three dots."
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--mic", action="store_true", help="send the microphone")
     source.add_argument("--file", type=Path, help="send a wav, flac, ogg, mp3, ... file of any rate")
@@ -450,9 +480,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", type=int, help="number of the microphone in --list-devices")
     given = vars(parser.parse_args(arguments))
     list_devices, _ = given.pop("list_devices"), given.pop("mic")
+    given["server"] = "ws://" * ("://" not in given["server"]) + given["server"]
     options = Options(**given)
-    if not 0 <= options.pace <= 1000 or urlsplit(options.server).scheme not in ("ws", "wss"):
-        parser.error("--pace is a number from 0 to 1000, --server an address like ws://localhost:10095")
+    if not 0 <= options.pace <= 1000:
+        parser.error(f"argument --pace: {options.pace:g} is not a number from 0 to 1000")
+    if urlsplit(options.server).scheme not in ("ws", "wss"):
+        parser.error(f"argument --server: {options.server} is no address like ws://localhost:10095")
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a real file here
     try:
         if list_devices:

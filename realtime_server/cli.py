@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     """Serve live speech recognition over a WebSocket, with the page and health checks on the same port."""
     settings = config.read_arguments(arguments)
+    config.check_address(settings.server.host, settings.server.port)  # known before the models are loaded
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )

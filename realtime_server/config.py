@@ -1,12 +1,24 @@
-"""`realtime-server serve`: its flags, and the options they become. Defaults live in the options classes."""
+"""`realtime-server serve`: its flags, and the options they become. Defaults live in the options classes.
+
+A number is held against its bounds as it is parsed, so that the error names the flag and quotes what was given.
+The options classes check again, in the words of their fields: those are for programs that build a server.
+"""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import math
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from realtime_server.core.endpointing import EndpointingOptions, SilenceSchedule
+from realtime_server.core.endpointing_options import SHORTEST_CAP_MS
 from realtime_server.core.jobs import Capabilities, DecodingOptions
 from realtime_server.core.languages import code_of
 from realtime_server.core.messages import split_words
@@ -17,13 +29,14 @@ from realtime_server.engines.nano_options import DEVICES, HUBS, NanoOptions
 from realtime_server.errors import ConfigurationError, ProtocolError
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.realtime.session import Clocks
+from realtime_server.resources import command
 
 EPILOG = """\
 examples:
-  realtime-server serve                              the CPU recognizer, the page at http://127.0.0.1:10095/
-  realtime-server serve --endpointing fixed:600      lock a sentence after every pause of 0.6 s
-  realtime-server serve --language zh --hotword-file hotword_list.txt
-  realtime-server serve --engine fake --vad level    no model at all: try clients and load
+  {serve}                              # the CPU recognizer, the page at http://127.0.0.1:10095/
+  {serve} --endpointing fixed:600      # lock a sentence after every pause of 0.6 s
+  {serve} --language zh --hotword-file hotword_list.txt
+  {serve} --engine fake --vad level    # no model at all: try clients and load
 
 endpointing decides when a sentence is locked:
   dynamic       2 s of silence after a short sentence, less the longer it grows (the default)
@@ -31,6 +44,31 @@ endpointing decides when a sentence is locked:
   fixed:600     always after 600 ms
   client        only when the client sends COMMIT (or STOP), and after 30 s
 """
+
+Number = TypeVar("Number", int, float)
+
+
+def bounded(kind: Callable[[str], Number], what: str, least: float, most: float) -> Callable[[str], Number]:
+    """Make an argparse type for numbers from `least` to `most`; argparse puts the flag before its errors."""
+
+    def read(text: str) -> Number:
+        with suppress(ValueError):
+            value = kind(text)
+            if least <= value <= most:  # not so for nan
+                return value
+        raise argparse.ArgumentTypeError(f"expected {what}, not {text}")
+
+    return read
+
+
+ABOVE_ZERO = math.ulp(0.0)  # the least number that is
+count = bounded(int, "a whole number above zero", 1, math.inf)
+seconds = bounded(float, "a number of seconds above zero, at most a billion", ABOVE_ZERO, 1e9)
+segment_seconds = bounded(float, "a number of seconds from 1 to 60", SHORTEST_CAP_MS / 1000, 60)
+milliseconds = bounded(float, "a number of milliseconds from 0 to a billion", 0, 1e9)
+share = bounded(float, "a share, above 0 and at most 1", ABOVE_ZERO, 1)
+port = bounded(int, "a whole number from 0 to 65535", 0, 65_535)
+pace = bounded(float, "a number from 0 to 1000", 0, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `serve`."""
     limits, server, clocks, nano = Limits(), ServerOptions(), Clocks(), NanoOptions()
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
+    parser.epilog = EPILOG.format(serve=command("serve"))
+    parser.usage = "%(prog)s [--FLAG [VALUE]]...  (--help lists the flags)"  # all of them would hide an error
     add = parser.add_argument_group("recognizer").add_argument
     add(
         "--engine",
@@ -75,28 +114,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default=nano.dtype, help="of funasr-nano: auto, bfloat16, float32 (default: %(default)s)")
     add(
         "--tensor-parallel-size",
-        type=int,
+        type=count,
         default=nano.tensor_parallel_size,
         metavar="N",
         help="GPUs that funasr-nano's language model is spread over (default: %(default)s)",
     )
     add(
         "--gpu-memory-utilization",
-        type=float,
+        type=share,
         default=nano.gpu_memory_utilization,
         metavar="SHARE",
         help="of the GPU's memory, for funasr-nano's language model (default: %(default)s)",
     )
     add(
         "--max-model-len",
-        type=int,
+        type=count,
         default=nano.max_model_len,
         metavar="N",
         help="longest prompt and answer of funasr-nano together, tokens (default: %(default)s)",
     )
     add(
         "--workers",
-        type=int,
+        type=count,
         metavar="N",
         help="decoding threads of the embedded engine (default: one per core)",
     )
@@ -109,14 +148,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vad-model", type=Path, metavar="DIR", help="folder with FSMN-VAD (default: the fetched one)")
     add(
         "--fake-decode-ms",
-        type=float,
+        type=milliseconds,
         default=0.0,
         metavar="MS",
         help="time per decode of the fake engine (default: 0)",
     )
     add(
         "--fake-slots",
-        type=int,
+        type=count,
         default=2,
         metavar="N",
         help="decodes at once of the fake engine (default: 2)",
@@ -147,7 +186,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--max-segment-seconds",
-        type=float,
+        type=segment_seconds,
         default=30.0,
         metavar="S",
         help="longer speech is cut at a quiet place (default: 30)",
@@ -159,74 +198,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=server.host,
         help="address; 0.0.0.0 lets other machines in, unencrypted (default: %(default)s)",
     )
-    add("--port", type=int, default=server.port, help="0 takes a free one (default: %(default)s)")
+    add("--port", type=port, default=server.port, help="0 takes a free one (default: %(default)s)")
     add = parser.add_argument_group("limits").add_argument
     add(
         "--max-sessions",
-        type=int,
+        type=count,
         default=server.max_sessions,
         metavar="N",
         help="connections at once; more get HTTP 503 (default: %(default)s)",
     )
     add(
         "--max-message-bytes",
-        type=int,
+        type=count,
         default=server.max_message_bytes,
         metavar="N",
         help="of one frame; more closes with 1009 (default: %(default)s)",
     )
     add(
         "--max-session-seconds",
-        type=float,
+        type=seconds,
         default=limits.session_s,
         metavar="S",
         help="audio of one session (default: %(default)g)",
     )
     add(
         "--max-undecoded-seconds",
-        type=float,
+        type=seconds,
         default=limits.undecoded_s,
         metavar="S",
         help="audio that waits to be decoded (default: %(default)g)",
     )
     add(
         "--max-sentences",
-        type=int,
+        type=count,
         default=limits.sentences,
         metavar="N",
         help="of one session (default: %(default)s)",
     )
     add(
         "--max-hotwords",
-        type=int,
+        type=count,
         default=limits.hotwords,
         metavar="N",
         help="words in one list (default: %(default)s)",
     )
     add(
         "--max-hotword-characters",
-        type=int,
+        type=count,
         default=limits.hotword_characters,
         metavar="N",
         help="of one list together (default: %(default)s)",
     )
     add(
         "--stall-seconds",
-        type=float,
+        type=seconds,
         default=clocks.stall_s,
         metavar="S",
         help="without audio for so long, the open sentence is locked (default: %(default)g)",
     )
     add(
         "--deadline-seconds",
-        type=float,
+        type=seconds,
         default=clocks.deadline_s,
         metavar="S",
         help="of a decode, plus twice its audio (default: %(default)g)",
     )
     add(
         "--shutdown-seconds",
-        type=float,
+        type=seconds,
         default=server.shutdown_s,
         metavar="S",
         help="for the finals of all sessions after SIGTERM (default: %(default)g)",
@@ -287,12 +326,48 @@ def check_engine(config: ServeConfig, can: Capabilities) -> None:
         raise ConfigurationError("--hotword-file: this recognizer cannot use hotwords")
 
 
+def check_address(host: str, port: int, flags: str = "--port or --host") -> int:
+    """Return the port that `serve` would listen on now, for 0 a free one.
+
+    Raises ConfigurationError where it could not, naming the `flags` that help.
+    """
+    try:
+        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _first_port(places)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "that is no name of a host"
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {why}; choose another {flags}") from error
+
+
+def _first_port(places: Sequence[tuple[Any, ...]]) -> int:
+    """Bind to every place and let go again; a kind of address that this machine lacks may be among several."""
+    ports, lacking = list[int](), OSError()
+    for family, kind, protocol, _, address in places:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                if os.name == "posix":  # as the server does; elsewhere it would share the port
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+                ports.append(int(probe.getsockname()[1]))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            lacking = error
+    if not ports:
+        raise lacking
+    return ports[0]
+
+
 def read_hotwords(path: Path) -> tuple[str, ...]:
     """Read a hotword file: one word or phrase per line, `#` starts a comment. Raises ConfigurationError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--hotword-file {path}: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"--hotword-file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"--hotword-file {path}: it is not text in UTF-8") from error
     words = (word for line in lines for word in split_words(line.partition("#")[0]))
     return tuple(dict.fromkeys(safe for word in words if (safe := neutralise(word))))
 
@@ -320,20 +395,28 @@ def _read_limits(arguments: argparse.Namespace) -> Limits:
     )
 
 
-def _read_options(arguments: argparse.Namespace) -> DecodingOptions:
+@contextmanager
+def _naming(flag: str) -> Iterator[None]:
     try:
+        yield
+    except (ConfigurationError, ProtocolError) as error:
+        raise ConfigurationError(f"{flag}: {error}") from error
+
+
+def _read_options(arguments: argparse.Namespace) -> DecodingOptions:
+    with _naming("--language"):
         language = code_of(arguments.language)
-    except ProtocolError as error:
-        raise ConfigurationError(f"--language: {error}") from error
     hotwords = read_hotwords(arguments.hotword_file) if arguments.hotword_file else ()
     return DecodingOptions(language=language, hotwords=hotwords)
 
 
 def _read_endpointing(arguments: argparse.Namespace) -> EndpointingOptions:
-    options = EndpointingOptions.parse(arguments.endpointing)
+    with _naming("--endpointing"):
+        options = EndpointingOptions.parse(arguments.endpointing)
     if arguments.silence_schedule:
         if options.mode != "dynamic":
             raise ConfigurationError("--silence-schedule goes with --endpointing dynamic only")
-        options = replace(options, schedule=SilenceSchedule.parse(arguments.silence_schedule))
+        with _naming("--silence-schedule"):
+            options = replace(options, schedule=SilenceSchedule.parse(arguments.silence_schedule))
     eager_ms = None if arguments.no_eager else options.eager_ms
     return replace(options, eager_ms=eager_ms, max_segment_ms=round(1000 * arguments.max_segment_seconds))

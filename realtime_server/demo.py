@@ -11,7 +11,6 @@ import asyncio
 import importlib.util
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,13 +21,15 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import IO, Any
 
-from realtime_server import weights
+from realtime_server import config, weights
+from realtime_server.engines.loading import ENGINES
 from realtime_server.errors import ConfigurationError, RealtimeServerError
-from realtime_server.resources import find_resource
+from realtime_server.resources import command, find_resource
 
 HOST = "127.0.0.1"
 READY_S = 180.0  # for the server to load its models
 STOP_S = 40.0  # for it to stop
+NEEDS: dict[str, list[str]] = {"embedded": ["embedded"], "fake": []}  # other recognizers fetch their own
 RECORDING = "two_cities.wav"
 TEXT = """
 It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness,
@@ -43,15 +44,18 @@ for evil, in the superlative degree of comparison only.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `demo`."""
     parser.add_argument("--file", type=Path, help="stream this recording (default: 44 s of Dickens, fetched)")
-    parser.add_argument("--port", type=int, default=0, help="of the server (default: a free one)")
-    parser.add_argument("--engine", default="embedded", help="as for serve (default: %(default)s)")
-    parser.add_argument("--pace", type=float, default=1.0, help="1: as spoken, 0: as fast as it goes")
+    parser.add_argument("--port", type=config.port, default=0, help="of the server (default: a free one)")
+    engines = sorted(ENGINES)
+    parser.add_argument(
+        "--engine", choices=engines, default="embedded", help="as for serve (default: %(default)s)"
+    )
+    parser.add_argument("--pace", type=config.pace, default=1.0, help="1: as spoken, 0: as fast as it goes")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the final text arrived, is not empty, and the server stopped without an error."""
     _on_signals(signal.default_int_handler)  # both raise KeyboardInterrupt, and `with` ends the server
-    client, port = load_client(), free_port(arguments.port)
+    client, port = load_client(), config.check_address(HOST, arguments.port, flags="--port")
     recording = _fetch(arguments.engine, arguments.file)
     _say(f"2/4 Starting the server with the recognizer '{arguments.engine}' on port {port}")
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
@@ -78,15 +82,9 @@ def load_client() -> Any:
     return module
 
 
-def free_port(wanted: int) -> int:
-    """Return the wanted port, or for 0 a free one; raises ConfigurationError if it is taken."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, wanted))
-        except (OSError, OverflowError) as error:
-            raise ConfigurationError(f"--port {wanted} cannot be used: {error}") from error
-        return int(probe.getsockname()[1])
+def serve_flags(engine: str) -> list[str]:
+    """The flags of `serve` for this recognizer that need nothing but what was fetched for it."""
+    return ["--engine", engine, *(["--vad", "level"] if engine == "fake" else [])]
 
 
 def words_of(text: str) -> list[str]:
@@ -118,7 +116,7 @@ def _fetch(engine: str, file: Path | None) -> Path:
     """Fetch what this demo lacks and return the recording."""
     if file is not None and not file.is_file():
         raise ConfigurationError(f"--file {file}: there is no such file")
-    groups = ["embedded"] * (engine == "embedded") + ["demo"] * (file is None)
+    groups = [*NEEDS.get(engine, ["fsmn-vad"]), *(["demo"] if file is None else [])]
     _say(f"1/4 Fetching and checking: {' and '.join(groups) or 'nothing to do'}")
     weights.fetch(groups)
     return file or weights.find("recordings") / RECORDING
@@ -127,13 +125,13 @@ def _fetch(engine: str, file: Path | None) -> Path:
 @contextmanager
 def _server(engine: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run `realtime-server serve`, and stop it as a service manager would."""
-    command = [sys.executable, "-m", "realtime_server", "serve", "--engine", engine, "--host", HOST]
-    command += ["--port", str(port), *(["--vad", "level"] if engine == "fake" else [])]
+    serve = [sys.executable, "-m", "realtime_server", "serve", *serve_flags(engine)]
+    serve += ["--host", HOST, "--port", str(port)]
     interrupts: list[int] = []
     _on_signals(lambda number, _: interrupts.append(number))  # raised in Popen, they would orphan the server
     # Out of reach of the terminal's Ctrl-C, which is for the client: it still wants its final text.
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=quiet, stdout=log, stderr=log, start_new_session=True)
+    process = subprocess.Popen(serve, stdin=quiet, stdout=log, stderr=log, start_new_session=True)
     try:
         _on_signals(signal.default_int_handler)
         if interrupts:
@@ -184,4 +182,4 @@ def _report(text: str, arguments: argparse.Namespace) -> None:
         words, errors = len(words_of(TEXT)), count_errors(TEXT, text)
         _say(f"Of the {words} words of the reading, {errors} are wrong, missing or added.\n")
     _say("To talk to it yourself, start the server and open http://localhost:10095/ in a browser:")
-    _say(f"\n    realtime-server serve --engine {arguments.engine}")
+    _say(f"\n    {command('serve', *serve_flags(arguments.engine))}")

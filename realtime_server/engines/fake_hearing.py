@@ -12,7 +12,7 @@ from realtime_server.core.segments import HOP, SAMPLE_RATE, Word, to_ms
 
 SLOT = SAMPLE_RATE // 2  # samples per word of the default text
 LOUD = 0.01  # RMS of 10 ms above which it counts as speech
-UNITS = (  # noqa: SIM905 - a list literal would take a line per word
+UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"
 ).split()

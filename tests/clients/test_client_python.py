@@ -1,4 +1,7 @@
-"""clients/client_python.py against scripted servers on loopback; no microphone, no recognizer, no waiting."""
+"""clients/client_python.py against scripted servers on loopback; no microphone, no recognizer, no waiting.
+
+At the end it meets the real server, for what depends on both.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import asyncio
 import io
 import json
 import re
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 import threading
 import tracemalloc
@@ -27,6 +33,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from realtime_server.demo import load_client
+from tests.live_server import LiveServer
 
 client = load_client()
 PATH = Path(client.__file__)
@@ -60,6 +67,7 @@ class ScriptedServer:
     address: str = ""
     commands: list[str] = field(default_factory=list)
     audio: bytes = b""
+    close_code: int | None = None  # of the client, if it closed first
     heard_audio: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -71,6 +79,7 @@ class ScriptedServer:
                     await self._say(connection, answer)
             async for frame in connection:
                 self._keep(frame)
+        self.close_code = connection.close_code
 
     async def _hear(self, connection: ServerConnection, expected: object) -> None:
         while True:
@@ -248,9 +257,23 @@ async def test_a_refused_language_ends_it_before_any_audio(start: Any) -> None:
         run = start(server, language="Klingon")
         failure = await run.fail()
     assert failure.exit_code == 2
-    assert "LANGUAGE:Klingon" in str(failure)
-    assert run.err.getvalue() == "the server says: unknown language: Klingon\n"
+    assert str(failure) == "the server does not accept LANGUAGE:Klingon: unknown language: Klingon"
+    assert run.err.getvalue() == ""  # it is told once
     assert server.audio == b""
+    assert server.close_code == 1000
+
+
+async def test_what_the_server_gives_as_its_reason_cannot_steer_the_terminal(start: Any) -> None:
+    refusal = {"event": "error", "error": "unknown\x1b[2J"}
+    async with serving(("START", [refusal])) as server:
+        assert str(await start(server).fail()).endswith("START: unknown[2J")
+
+
+async def test_a_session_without_speech_says_so_and_is_a_success(start: Any) -> None:
+    async with serving(("START", [STARTED]), ("STOP", [result(final=True), STOPPED])) as server:
+        run = start(server)
+        assert await run.finish() == []
+    assert (run.out.getvalue(), run.err.getvalue()) == ("", "no speech was heard\n")
 
 
 async def test_the_final_may_take_long(start: Any) -> None:
@@ -267,11 +290,11 @@ async def test_the_final_may_take_long(start: Any) -> None:
 
 
 async def test_an_error_of_one_segment_is_shown_and_the_session_goes_on(start: Any) -> None:
-    error = {"event": "error", "error": "a segment could not be recognised"}
+    error = {"event": "error", "error": "a segment could not be \x1b[2Jrecognised"}
     async with serving(("START", [STARTED]), (AUDIO, [error]), ("STOP", [FINAL, STOPPED])) as server:
         run = start(server)
         await run.finish()
-    assert run.err.getvalue() == "the server says: a segment could not be recognised\n"
+    assert run.err.getvalue() == "the server says: a segment could not be [2Jrecognised\n"
     assert "hello" in run.out.getvalue()
 
 
@@ -304,12 +327,13 @@ async def test_json_prints_every_message_as_a_line_and_nothing_else(start: Any) 
     ("close", "words"),
     [
         (Close(1000), "the server closed the connection"),
-        (Close(1008, "10 minutes of audio wait"), "it reached a limit (10 minutes of audio wait)"),
-        (Close(1009), "a message too big"),
-        (Close(1011), "the server failed"),
-        (Close(1012, "the server stops"), "the server is shutting down (the server stops)"),
+        (Close(1000, "bye"), "the server closed the connection (bye)"),
+        (Close(1008, "limit"), "the server cut the session short (limit)"),
+        (Close(1009), "the server found a message too big"),
+        (Close(1011, "internal error"), "the server failed"),
+        (Close(1012, "the server stops"), "the server is shutting down"),
         (Close(1013), "the server is overloaded"),
-        (Close(3456), "code 3456"),
+        (Close(3456, "\x1b[2J"), "the connection was closed with code 3456 ([2J)"),
         (Close(None), "the connection was lost"),
     ],
 )
@@ -321,7 +345,7 @@ async def test_a_lost_session_keeps_what_was_heard(
     async with serving(("START", [STARTED]), (AUDIO, [heard, close])) as server:
         run = start(server, Terminal() if terminal else io.StringIO())
         failure = await run.fail()
-    assert words in str(failure)
+    assert str(failure) == words
     assert failure.exit_code == 1
     shown = run.out.screen if isinstance(run.out, Terminal) else run.out.getvalue().split("\n")
     assert shown[0] == "[0:00.0-0:02.0] it was the best"
@@ -337,9 +361,28 @@ async def test_a_final_that_nobody_asked_for_is_shown_but_is_no_success(recordin
     assert run.out.getvalue() == "[0:00.0-0:00.9] hello\n"
 
 
-async def test_a_final_counts_even_if_the_connection_ends_with_it(start: Any) -> None:
-    async with serving(("START", [STARTED]), ("STOP", [FINAL, Close(1000)])) as server:
-        assert len(await start(server).finish()) == 1
+LIMIT = {"event": "error", "error": "the session reached its limit of 8 s of audio"}
+
+
+@pytest.mark.parametrize(
+    ("ending", "words", "notes"),
+    [
+        ([Close(1000)], "the server closed the connection", ""),
+        (
+            [LIMIT, Close(1008, "limit")],
+            "the server cut the session short (limit)",
+            f"the server says: {LIMIT['error']}\n",
+        ),
+    ],
+)
+async def test_after_stop_too_a_final_without_stopped_is_of_a_session_cut_short(
+    start: Any, ending: Sequence[Answer], words: str, notes: str
+) -> None:
+    async with serving(("START", [STARTED]), ("STOP", [FINAL, *ending])) as server:
+        run = start(server)
+        failure = await run.fail()
+    assert (str(failure), failure.exit_code) == (words, 1)
+    assert (run.out.getvalue(), run.err.getvalue()) == ("[0:00.3-0:01.2] hello\n", notes)
 
 
 async def test_an_end_without_a_final_is_no_success(start: Any) -> None:
@@ -356,6 +399,7 @@ async def test_another_protocol_is_told(start: Any, message: str) -> None:
     async with serving(("START", [STARTED]), (AUDIO, [message])) as server:
         failure = await start(server).fail()
     assert "another protocol" in str(failure)
+    assert server.close_code == 1000
 
 
 async def test_no_server_is_one_sentence_that_says_how_to_start_one(start: Any) -> None:
@@ -363,8 +407,63 @@ async def test_no_server_is_one_sentence_that_says_how_to_start_one(start: Any) 
         taken.bind(("127.0.0.1", 0))
         failure = await start(f"ws://127.0.0.1:{taken.getsockname()[1]}").fail()
     assert failure.exit_code == 1
-    assert "connection refused" in str(failure)
-    assert "realtime-server serve" in str(failure)
+    assert "Connection refused" in str(failure)
+    assert "start it with: make run, or realtime-server serve" in str(failure)
+    assert "Errno" not in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "no server at ws://it: Name or service not known"),
+        (OSError(113, "Connect call failed ('10.1.1.1', 1)"), "No route to host; start it with"),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed ..."), "Connection refused; start it"),
+        (TimeoutError("timed out during opening handshake"), "ws://it: timed out during opening handshake"),
+        (OSError(), "no answer"),
+    ],
+)
+async def test_why_there_is_no_connection_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
+    async def connect(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(client, "connect", connect)  # a name that nobody knows is a matter of the network
+    with pytest.raises(client.ClientError) as caught:
+        await client.open_socket("ws://it")
+    assert words in str(caught.value)
+    assert "Errno" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+async def test_tls_to_a_server_that_has_none_is_told(start: Any, answer: bytes) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+        failure = await start(f"wss://127.0.0.1:{server.sockets[0].getsockname()[1]}").fail()
+    assert "the TLS handshake failed; without TLS the address starts with ws://" in str(failure)
+
+
+@pytest.fixture
+def self_signed(tmp_path: Path) -> ssl.SSLContext:
+    """TLS of a server whose certificate nobody vouches for."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl, which makes the certificate, is not on this machine")
+    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    command = ["openssl", *made, "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    return context
+
+
+async def test_a_certificate_that_is_not_trusted_is_told(start: Any, self_signed: ssl.SSLContext) -> None:
+    async with serve(ScriptedServer(SESSION).handle, "127.0.0.1", 0, ssl=self_signed) as server:
+        failure = await start(f"wss://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}").fail()
+    assert re.search(r"the certificate of wss://.* is not accepted: self.signed certificate", str(failure))
 
 
 @pytest.mark.parametrize(
@@ -485,16 +584,56 @@ def test_a_terminal_shows_locked_sentences_above_one_moving_line() -> None:
     assert out.getvalue() == before
 
 
-def test_a_pipe_gets_plain_lines_and_partials_only_when_they_change() -> None:
-    out = io.StringIO()
-    display = client.Display(out, io.StringIO())
-    for partial in ("on", "on", "one", ""):
+def lines_in_a_pipe(*shown: tuple[float, str]) -> list[str]:
+    """Show partials, each after so many seconds; return what a pipe gets."""
+    out, clock = io.StringIO(), FakeClock()
+    display = client.Display(out, io.StringIO(), clock=clock)
+    for after_s, partial in shown:
+        clock.now += after_s
         show(display, partial=partial)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("shown", "lines"),
+    [
+        ([(0, "it"), (1, "it was"), (1, "it was the"), (3, "it was the best")], ["... it", "... was the best"]),
+        ([(0, "it was the bets"), (5, "it was the best of times")], ["... it was the bets", "... best of times"]),
+        ([(0, "it was the best"), (5, "it was the best"), (9, "it was")], ["... it was the best"]),
+        ([(0, "of times"), (5, "of times, it was")], ["... of times", "... times, it was"]),
+        ([(0, "今天天气"), (5, "今天天氣很好")], ["... 今天天气", "... 氣很好"]),
+        ([(0, ""), (5, "")], []),
+    ],
+)  # fmt: skip
+def test_a_pipe_gets_the_new_words_every_few_seconds(
+    shown: Sequence[tuple[float, str]], lines: Sequence[str]
+) -> None:
+    assert lines_in_a_pipe(*shown) == lines
+
+
+def test_a_pipe_gets_no_words_soon_after_a_sentence() -> None:
+    out, clock = io.StringIO(), FakeClock()
+    display = client.Display(out, io.StringIO(), clock=clock)
+    show(display, partial="one")
+    clock.now += 4
     show(display, ONE, partial="tw")
+    clock.now += 4
+    show(display, ONE, partial="two and")
+    clock.now += 1
+    show(display, ONE, partial="two and more")
     show(display, ONE, TWO, final=True)
     assert out.getvalue().splitlines() == [
-        "... on", "... one", "[0:00.0-0:02.0] one", "... tw", "[0:02.0-0:03.0] two"
+        "... one", "[0:00.0-0:02.0] one", "... two and more", "[0:02.0-0:03.0] two"
     ]  # fmt: skip
+
+
+def test_a_pipe_gets_a_text_about_once_however_often_it_changes() -> None:
+    words = [f"word{n}" for n in range(100)]
+    lines = lines_in_a_pipe(*((0.4, " ".join(words[: n + 1])) for n in range(100)))
+    assert " ".join(line.removeprefix("... ") for line in lines) == " ".join(
+        words[: 1 + 13 * (len(lines) - 1)]
+    )
+    assert len(lines) == 8
 
 
 def test_the_moving_line_is_erased_after_it_is_written_so_that_nothing_flickers() -> None:
@@ -572,12 +711,9 @@ def test_a_long_partial_stays_on_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_text_from_the_server_cannot_steer_the_terminal(raw: str, safe: str) -> None:
     assert client.printable(raw) == safe
-    out, err = Terminal(), io.StringIO()
-    display = client.Display(out, err)
-    show(display, ((0, 100), raw, None), partial=raw)
-    display.message({"event": "error", "error": raw})
+    out = Terminal()
+    show(client.Display(out, io.StringIO()), ((0, 100), raw, None), partial=raw)
     assert out.screen == [f"[0:00.0-0:00.1] {safe}", safe]
-    assert err.getvalue() == f"the server says: {safe}\n"
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -950,7 +1086,7 @@ async def test_the_microphone_is_opened_as_the_wire_wants_it(driver: Any) -> Non
     ("source", "words"),
     [
         (DRIVER, "cannot open the microphone (Invalid device)"),
-        ("raise ImportError", "pip install sounddevice"),
+        ("raise ImportError", f"run: {sys.executable} -m pip install sounddevice"),
         ("raise OSError('PortAudio library not found')", "apt install libportaudio2"),
     ],
 )
@@ -972,22 +1108,40 @@ def test_microphones_are_listed(driver: Any, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "words"),
     [
-        [],
-        ["--mic", "--file", "a.wav"],
-        ["--file", "a.wav", "--pace", "-1"],
-        ["--file", "a.wav", "--pace", "nan"],
-        ["--file", "a.wav", "--server", "localhost:10095"],
-        ["--file", "a.wav", "--server", "http://localhost:10095"],
-        ["--file", "a.wav", "--unknown"],
+        ([], "one of the arguments"),
+        (["--mic", "--file", "a.wav"], "not allowed with argument"),
+        (["--file", "a.wav", "--pace", "-1"], "argument --pace: -1 is not a number from 0 to 1000\n"),
+        (["--file", "a.wav", "--pace", "nan"], "argument --pace: nan is not a number from 0 to 1000\n"),
+        (["--file", "a.wav", "--pace", "fast"], "argument --pace: invalid float value: 'fast'\n"),
+        (
+            ["--file", "a.wav", "--server", "http://localhost:10095"],
+            "argument --server: http://localhost:10095 is no address like ws://localhost:10095\n",
+        ),
+        (["--file", "a.wav", "--unknown"], "--unknown"),
     ],
 )
-def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         client.main(arguments)
     assert ended.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    assert "error: " in (err := capsys.readouterr().err)
+    assert words in err
+
+
+def test_a_bare_host_and_port_are_an_address(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert client.main(["--file", str(recording), "--server", address]) == 1
+    assert f"no server at ws://{address}: " in capsys.readouterr().err
+
+
+def test_help_says_what_a_pipe_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        client.main(["--help"])
+    assert "in a pipe, its new words every 5 s" in " ".join(capsys.readouterr().out.split())
 
 
 async def test_the_whole_command(recording: Path) -> None:
@@ -998,3 +1152,46 @@ async def test_the_whole_command(recording: Path) -> None:
         out, err = await asyncio.wait_for(process.communicate(), 30)
     assert (process.returncode, err) == (0, b"")
     assert out.decode().splitlines() == ["... hel", "[0:00.3-0:01.2] hello"]
+
+
+# --- the real server --------------------------------------------------------------------------------------
+
+
+def test_the_real_server(tmp_path: Path) -> None:
+    """A limit that is reached while STOP waits, a language nobody speaks, TLS: each is told, none is a success."""
+    file = write_wav(tmp_path / "tone.wav", seconds=3)
+    flags = ("--engine", "fake", "--vad", "level", "--max-session-seconds", "2", "--fake-decode-ms", "300")
+    with LiveServer(*flags) as server:
+
+        def run(*more: str) -> tuple[int, str, list[str]]:
+            command = [
+                sys.executable,
+                str(PATH),
+                "--file",
+                str(file),
+                "--pace",
+                "0",
+                "--server",
+                server.url,
+                *more,
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            return done.returncode, done.stdout, done.stderr.splitlines()
+
+        code, out, err = run()
+        assert code == 1
+        assert out.endswith("one two three four\n")
+        assert err == [
+            "the server says: the session reached its limit of 2 s of audio",
+            "the server cut the session short (limit)",
+        ]
+        code, out, err = run("--language", "klingon")
+        assert (code, out) == (2, "")
+        assert len(err) == 1
+        assert "unknown language 'klingon'" in err[0]
+        code, out, err = run("--server", server.url.replace("ws:", "wss:"))
+        assert (code, out, len(err)) == (1, "", 1)
+        assert "the TLS handshake failed" in err[0]
+    server.stop()
+    codes = [line.rpartition(" ")[2].strip() for line in server.log.splitlines() if "close code" in line]
+    assert codes == ["1008", "1000"]

@@ -192,3 +192,22 @@ def test_after_a_commit_the_list_covers_the_next_utterance_only() -> None:
     (second,) = messages(wire, locked(1, "Two.", upto=320), m.Committed(upto=320))
     assert [s["text"] for s in first["sentences"]] == ["One."]
     assert [s["text"] for s in second["sentences"]] == ["Two."]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        m.HotwordsSet(upto=0, words=("é\ud800",)),
+        m.LanguageSet(upto=0, name="é\ud800"),
+        m.ReplacementsSet(upto=0, replacements={"\udfff": "é\ud800"}),
+        m.Failed(upto=0, code="x", message="é\ud800"),
+        m.PartialChanged(upto=0, channel=0, segment=0, start=0, end=1, text="é\ud800"),
+        m.SegmentLocked(
+            upto=0, channel=0, segment=0,
+            sentences=(Sentence(id=0, segment=0, channel=0, text="é\ud800", start_ms=0, end_ms=1),),
+        ),
+    ],
+)  # fmt: skip
+def test_every_message_can_be_sent_whatever_text_is_in_it(event: m.Event) -> None:
+    (message,) = m.WireV1().encode([event])
+    assert "é?" in message.encode().decode()
