@@ -23,7 +23,6 @@ from realtime_server.realtime.session import RealtimeASRSession
 logger = logging.getLogger(__name__)
 
 UNREAD = 64  # events that wait for the client; until it reads some, its commands are not read
-REASON_BYTES = 120  # of the reason in a close frame, which holds 123
 
 
 class SessionConnection:
@@ -107,11 +106,10 @@ class SessionConnection:
 
     async def _close(self, code: int, reason: str) -> None:
         """Close the connection, or see to it that one which is closing does."""
-        short = reason.encode()[:REASON_BYTES].decode(errors="ignore")
         try:
             async with asyncio.timeout(self._options.close_s):
                 if self._is_open:
-                    await self._connection.close(code, short)
+                    await self._connection.close(code, reason)
                 await self._connection.wait_closed()
         except TimeoutError:
             self._drop("the client does not answer the close")

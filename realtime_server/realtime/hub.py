@@ -92,9 +92,14 @@ class EventReader:
         self._taken.set()
         return events
 
+    @property
+    def behind(self) -> int:
+        """How many events are new."""
+        return self._log.next_seq - self._seq
+
     async def wait_behind(self, at_most: int) -> None:
         """Wait until at most so many events are new, or nobody will read them."""
-        while self._log.next_seq - self._seq > at_most and not self._closed and not self._log.closed:
+        while self.behind > at_most and not self._closed and not self._log.closed:
             self._taken.clear()
             await self._taken.wait()
 

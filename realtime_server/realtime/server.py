@@ -98,8 +98,11 @@ class RealtimeServer:
         with self.hub.holding(session):
             self._opening.discard(connection)
             carrier = SessionConnection(connection, session, self._options)
-            await carrier.run()
-        logger.info("session %s ended: %s, close code %d", session.id, session.summary, carrier.close_code)
+            try:
+                await carrier.run()
+            finally:
+                code = carrier.close_code
+                logger.info("session %s ended: %s, close code %d", session.id, session.summary, code)
 
     # --- handshakes and plain HTTP ------------------------------------------------------------------------
 

@@ -89,6 +89,11 @@ class RealtimeASRSession:
         """What happened so far, as counts."""
         return str(self._protocol.counts)
 
+    @property
+    def unread(self) -> int:
+        """How many events have not been taken by the reader of `messages` yet."""
+        return self._reader.behind
+
     def feed(self, frame: str | bytes) -> None:
         """Take one frame from the client: a text command or PCM16 audio, 16 kHz, mono. After `end`, do nothing."""
         if self._ended.is_set():
@@ -181,7 +186,9 @@ class RealtimeASRSession:
         match event:
             case m.Closing():
                 self.closing = event
-            case m.Warned() | m.Failed():
+            case m.Warned():
+                logger.info("session %s: %s", self.id, event.message)
+            case m.Failed():
                 level = logging.DEBUG if event.code == "bad_request" else logging.WARNING
                 logger.log(level, "session %s: %s", self.id, event.message)
             case m.SegmentLocked():

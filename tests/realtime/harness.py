@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -74,13 +75,14 @@ async def serving(
     settings: SessionSettings = FIXED,
     options: ServerOptions | None = None,
     clocks: Clocks | None = None,
+    description: Mapping[str, str] = MappingProxyType({"engine": "fake"}),
 ) -> AsyncIterator[Service]:
     """Serve on a free port; afterwards every session has ended and no task is left."""
     before = asyncio.all_tasks()
     options = replace(options or ServerOptions(shutdown_s=PATIENCE_S), port=0)
     server = RealtimeServer(
         engine or FakeEngine(), scorer or FakeScorer(), settings, options,
-        page=find_resource("static/client_mic.html"), description={"engine": "fake"}, clocks=clocks,
+        page=find_resource("static/client_mic.html"), description=description, clocks=clocks,
     )  # fmt: skip
     port = await server.start()
     try:

@@ -15,6 +15,8 @@ from websockets.exceptions import ConnectionClosed
 
 from realtime_server.core.settings import Limits
 from realtime_server.engines.fake import FakeEngine, FakeScorer, Fault
+from realtime_server.errors import EngineError
+from realtime_server.realtime.connection import UNREAD
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.realtime.session import Clocks
 from tests.audio import pcm16, speech_pattern, tone
@@ -31,7 +33,7 @@ from tests.realtime.harness import (
 from tests.realtime.test_http import ask
 
 MIB = 2**20
-QUICK = Clocks(deadline_s=0.3, deadline_factor=0.0)
+QUICK = Clocks(deadline_s=1.0, deadline_factor=0.0)
 
 
 def log_line(caplog: pytest.LogCaptureFixture) -> dict[str, int]:
@@ -110,24 +112,25 @@ async def deaf_client(service_port: int) -> Client:
 async def test_a_client_that_does_not_read_is_dropped_and_costs_little(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Every command is answered by 12 kB: they are read only as far as the answers can be sent."""
+    """Its commands, each with a long answer, are read only as far as the answers can be sent."""
     caplog.set_level(logging.INFO)
-    options = ServerOptions(send_timeout_s=1.0)
     command = "HOTWORDS:" + ",".join(f"{n:09}" for n in range(1000))
-    async with serving(options=options) as service, service.client() as other:
-        await eventually(lambda: service.sessions == 1)
-        (first,) = service.server.hub.sessions
+    async with serving(options=ServerOptions(send_timeout_s=1.0)) as service:
         client = await deaf_client(service.port)
-        await eventually(lambda: service.sessions == 2)
-        (deaf,) = (held for name, held in service.server.hub.sessions.items() if name != first)
-        flooding = asyncio.create_task(client.say(*[command] * 10_000))
-        assert texts(await other.transcribe(tone(1.0))) == ["one two"]
-        await eventually(lambda: "does not read its messages" in caplog.text)
-        with pytest.raises(ConnectionClosed):
-            await flooding
-        assert deaf.log.next_seq < 1500  # what the buffers of two sockets hold, and some
         await eventually(lambda: service.sessions == 1)
-        assert texts(await other.transcribe(tone(0.5))) == ["one"]
+        (deaf,) = service.server.hub.sessions.values()
+        flooding = asyncio.create_task(client.say(*[command] * 10_000))
+        async with service.client() as other:
+            assert texts(await other.transcribe(tone(1.0))) == ["one two"]
+            unread = 0
+            while "does not read its messages" not in caplog.text:
+                unread = max(unread, deaf.unread)
+                await asyncio.sleep(0.005)
+            assert 0 < unread <= UNREAD + 1
+            with pytest.raises(ConnectionClosed):
+                await flooding
+            await eventually(lambda: service.sessions == 1)
+            assert texts(await other.transcribe(tone(0.5))) == ["one"]
 
 
 async def test_a_client_that_sends_everything_first_and_answers_no_ping_meanwhile() -> None:
@@ -166,14 +169,18 @@ async def test_a_client_that_hangs_up_while_much_is_on_its_way_to_it(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_a_client_that_hangs_up_and_never_takes_what_was_sent() -> None:
-    settings = replace(FIXED, limits=Limits(hotword_characters=2 * MIB))
-    options = ServerOptions(send_timeout_s=1.0, close_s=0.2)
+@pytest.mark.parametrize(("send_timeout_s", "ping_s"), [(1.0, 20.0), (60.0, 0.2)])
+async def test_a_client_that_hangs_up_and_never_takes_what_was_sent(
+    send_timeout_s: float, ping_s: float
+) -> None:
+    """Its half of the TCP connection is closed, the other half is stuck: whichever clock is the first frees it."""
+    settings = replace(FIXED, limits=Limits(hotword_characters=10 * MIB))
+    options = ServerOptions(send_timeout_s=send_timeout_s, ping_s=ping_s, close_s=0.2)
     engine = FakeEngine()
     async with serving(engine, settings=settings, options=options) as service:
         client = await deaf_client(service.port)
         client.connection.transport.pause_reading()
-        await client.say("START", pcm16(tone(1.0)), *["HOTWORDS:" + MIB * "x"] * 8)
+        await client.say("START", pcm16(tone(1.0)), "HOTWORDS:" + 9 * MIB * "x")  # more than sockets hold
         client.connection.transport.write_eof()
         await eventually(lambda: service.sessions == 0)
         client.abort()
@@ -329,3 +336,29 @@ async def test_a_fault_of_our_own_closes_with_1011_and_harms_nobody_else(
         await eventually(lambda: service.sessions == 1)
         assert texts(await other.transcribe(tone(0.5))) == ["one"]
     assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]
+
+
+async def test_an_error_of_the_engine_is_told_whatever_is_in_it() -> None:
+    """Half a surrogate pair, which has no UTF-8, and words in any script."""
+    engine = FakeEngine()
+    async with serving(engine) as service, service.client() as client:
+        engine.faults.inject(Fault(error=EngineError("坏了: \ud800.wav")))
+        await client.transcribe(tone(1.0))
+        (error,) = (message["error"] for message in client.messages if "error" in message)
+        assert error.endswith("坏了: ?.wav")
+
+
+async def test_a_fault_while_freeing_is_logged_and_the_slot_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    class Sticky(FakeScorer):
+        def forget(self, session: str) -> None:
+            raise RuntimeError("a bug")
+
+    caplog.set_level(logging.INFO)
+    async with serving(scorer=Sticky(), options=ServerOptions(max_sessions=1)) as service:
+        for _ in range(2):
+            async with service.client() as client:
+                assert texts(await client.transcribe(tone(0.5))) == ["one"]
+            await eventually(lambda: service.sessions == 0)
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum(message.endswith(": internal error") for message in messages) == 2
+    assert sum(message.endswith("errors 0, close code 1000") for message in messages) == 2

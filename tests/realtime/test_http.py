@@ -97,6 +97,13 @@ async def test_health() -> None:
             assert (await ask(service, "/health?x")).json["sessions"] == 1
 
 
+async def test_an_answer_that_fails_is_a_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(description={"engine": object()}) as service:  # type: ignore[dict-item]
+        assert (await ask(service, "/health")).status == 500
+        assert (await ask(service, "/")).status == 200
+    assert "could not answer /health" in caplog.text
+
+
 async def test_ready_and_full() -> None:
     async with serving(options=ServerOptions(max_sessions=1)) as service:
         ready = await ask(service, "/ready")

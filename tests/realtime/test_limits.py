@@ -115,14 +115,14 @@ async def test_the_size_of_a_message() -> None:
 async def test_the_time_of_a_decode() -> None:
     engine = FakeEngine()
     engine.faults.inject(Fault(error=None, kind="final", nth=1))
-    clocks = Clocks(deadline_s=0.1, deadline_factor=0.1)
+    clocks = Clocks(deadline_s=0.8, deadline_factor=0.2)
     async with serving(engine, clocks=clocks) as service, service.client() as client:
         await client.say("START")
         await client.hear(tone(1.0))
         await client.say("STOP", "START", pcm16(tone(0.5)), "STOP")
         assert texts(await client.final()) in ([], ["one"])
         (error,) = (message for message in client.messages if "error" in message)
-        assert error["error"] == "the audio from 0.0 to 1.0 s could not be recognised: no answer within 0.2 s"
+        assert error["error"] == "the audio from 0.0 to 1.0 s could not be recognised: no answer within 1.0 s"
         assert texts(await client.final()) == ["one"]
 
 

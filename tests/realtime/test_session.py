@@ -30,7 +30,8 @@ from tests.realtime.harness import (
     texts,
 )
 
-QUICK = Clocks(stall_s=0.2, deadline_s=0.3, deadline_factor=0.0)
+QUICK = Clocks(deadline_s=1.0, deadline_factor=0.0)  # the scorer's jobs must meet it on a busy machine
+STALL = Clocks(stall_s=0.2)
 
 
 def session(
@@ -219,7 +220,7 @@ async def test_an_engine_that_never_answers_is_visible_and_later_speech_is_recog
         assert engine.running == 0
         messages = await transcribe_on(live, SENTENCE)
     (error,) = errors(messages)
-    assert error == "the audio from 0.0 to 1.2 s could not be recognised: no answer within 0.3 s"
+    assert error == "the audio from 0.0 to 1.2 s could not be recognised: no answer within 1.0 s"
     assert texts(final(messages)) == ["five six"]
 
 
@@ -257,10 +258,10 @@ async def test_whatever_an_engine_raises_the_session_goes_on(
 
 
 async def test_a_backlog_of_its_own_does_not_let_a_decode_expire() -> None:
-    engine = FakeEngine(slots=1, decode_s=0.04)
-    async with session(engine, clocks=Clocks(deadline_s=0.25, deadline_factor=0.0)) as live:
-        messages = await transcribe(live, speech_pattern([(0.5, 0.8)] * 12))  # half a second of decodes
-    assert len(texts(final(messages))) == 12
+    engine = FakeEngine(slots=1, decode_s=0.1)
+    async with session(engine, clocks=QUICK) as live:
+        messages = await transcribe(live, speech_pattern([(0.5, 0.8)] * 15))  # 1.5 s of decodes
+    assert len(texts(final(messages))) == 15
     assert errors(messages) == []
 
 
@@ -353,7 +354,7 @@ async def test_a_fault_of_our_own_ends_the_session_visibly(caplog: pytest.LogCap
 
 async def test_half_a_sentence_is_locked_once_when_no_more_comes() -> None:
     engine = FakeEngine()
-    async with session(engine, clocks=QUICK) as live:
+    async with session(engine, clocks=STALL) as live:
         messages = live.messages()
         live.feed("START")
         live.feed(pcm16(tone(1.0)))
