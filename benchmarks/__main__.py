@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Protocol
 
 from benchmarks import machine
+from benchmarks.figures import Report
 from realtime_server.errors import RealtimeServerError
 
 BENCHMARKS = {
@@ -19,7 +21,18 @@ BENCHMARKS = {
     "streams": "100 live streams through a real server with the fake engine",
     "embedded": "one, two and six speakers through a real server with the CPU recognizer",
 }
+DISTURBED = 0.2  # cores used by others above which a missed bound may be their doing
 MISSED = "missed: "  # begins a line that names a bound
+
+
+class Benchmark(Protocol):
+    """What each module here provides."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add its flags."""
+
+    def run(self, arguments: argparse.Namespace) -> Report:
+        """Measure."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         _overview().parse_args([*names, *flags])
         return _run_each(names or list(BENCHMARKS))
     _overview().parse_args(names)
-    return _run_one(names[0], flags)
+    return run_one(names[0], importlib.import_module(f"benchmarks.{names[0]}"), flags)
 
 
 def _overview() -> argparse.ArgumentParser:
@@ -43,9 +56,9 @@ def _overview() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_one(name: str, flags: Sequence[str]) -> int:
-    benchmark = importlib.import_module(f"benchmarks.{name}")
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=BENCHMARKS[name])
+def run_one(name: str, benchmark: Benchmark, flags: Sequence[str]) -> int:
+    """Run one benchmark with its flags; print its report and the bounds it missed; return the exit code."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=BENCHMARKS.get(name))
     benchmark.add_arguments(parser)
     try:
         report = benchmark.run(parser.parse_args(flags))
@@ -55,6 +68,9 @@ def _run_one(name: str, flags: Sequence[str]) -> int:
     print(f"{report.table()}\n{report.json_line()}")
     for figure in report.missed:
         print(f"{MISSED}{name}: {figure}")
+    others = report.conditions.get("cores used by others", 0.0)
+    if report.missed and others > DISTURBED:
+        print(f"other processes used {others:.1f} cores meanwhile: measure again when the machine is quiet")
     return 1 if report.missed else 0
 
 
@@ -63,7 +79,9 @@ def _run_each(names: Sequence[str]) -> int:
     print(f"{machine.describe()}, Python {sys.version.split()[0]}\n", flush=True)
     missed: list[str] = []
     for name in names:
-        process = subprocess.Popen([sys.executable, "-m", "benchmarks", name], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks", name], stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout
         found = [line for line in process.stdout if not print(line, end="", flush=True)]
         named = [line.strip() for line in found if line.startswith(MISSED)]

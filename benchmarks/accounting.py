@@ -59,7 +59,9 @@ def read_result(at_ms: float, message: bytes) -> Result | None:
         return None
     sentences = fields["sentences"]
     locked_ms = sentences[-1]["end"] if sentences else 0
-    return Result(at_ms, fields["duration_ms"], fields["partial"], len(sentences), locked_ms, fields["is_final"])
+    return Result(
+        at_ms, fields["duration_ms"], fields["partial"], len(sentences), locked_ms, fields["is_final"]
+    )
 
 
 class Speech:
@@ -108,7 +110,9 @@ def text_ages(heard: Heard) -> list[tuple[float, float]]:
         for result, following in pairwise([*within, None]):
             assert result is not None
             until = following.at_ms if following else end
-            ages += [(at, at - result.duration_ms) for at in np.arange(result.at_ms, until, AGE_STEP_MS).tolist()]
+            ages += [
+                (at, at - result.duration_ms) for at in np.arange(result.at_ms, until, AGE_STEP_MS).tolist()
+            ]
     return ages
 
 
@@ -143,6 +147,13 @@ def first_partials(heard: Heard, *, pause_ms: int) -> list[tuple[float, float | 
         first = next((r for r in reached if r.partial or r.locked_ms > start + EDGE_MS), None)
         found.append((start, first.at_ms - start if first and first.partial else None))
     return found
+
+
+def empty_first_decodes(heard: Heard, *, pause_ms: int) -> list[bool]:
+    """Whether the first result that accounts for some of each utterance had no text for it."""
+    starts = beginnings(heard.spells, pause_ms)
+    firsts = ((start, next((r for r in heard.results if r.duration_ms > start), None)) for start in starts)
+    return [not first.partial and first.locked_ms <= start for start, first in firsts if first]
 
 
 def locks(heard: Heard, *, pause_ms: int) -> list[tuple[float, float | None]]:

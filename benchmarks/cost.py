@@ -1,9 +1,10 @@
 """What each part of the service costs: CPU time of this process per second of one stream's audio.
 
-The whole is the real server in this process on real sockets, with the real VAD and an engine that answers at once.
-The parts are measured alone, on the same audio; what they leave of the whole is the shell between them: a task, a
-deadline and a wake-up per job, the event log, and the handshake. The clients run in a process of their own,
-faster than speech.
+The whole is the real server in this process on real sockets, with the real VAD and an engine that answers at once,
+and once more with a scorer that answers at once. The parts are measured alone, on the same audio. What they leave of
+the whole is told too: the shell (a task, a deadline and a wake-up per job, the event log, the handshake, and every
+part a little slower than alone), and what the VAD costs more than alone because other work takes the processor's
+caches in between. The clients run in a process of their own, faster than speech.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import uvloop
 from websockets.asyncio.server import ServerConnection, serve
 
 from benchmarks import speech, swarm
-from benchmarks.driving import PACKET, CoreDriver, InstantEngine, score
+from benchmarks.driving import PACKET, CoreDriver, InstantEngine, KnownScorer, score
 from benchmarks.figures import Report
 from benchmarks.machine import Watch
 from benchmarks.speech import Recording
 from realtime_server import weights
 from realtime_server.core import messages as m
 from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.jobs import Probabilities
 from realtime_server.core.segments import FRAME, SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings
+from realtime_server.engines.base import Scorer
 from realtime_server.engines.vad import FsmnScorer
 from realtime_server.models.fsmn_vad import FsmnVad
 from realtime_server.realtime.server import RealtimeServer, ServerOptions
+from realtime_server.resources import find_resource
 
 PACE = 5.0  # times the speed of speech: ten streams make the events of fifty
 TEXT = "we had nothing before us "
@@ -56,26 +59,31 @@ class Feed:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this benchmark."""
     parser.add_argument("--streams", type=int, default=10, help="at the same time (default: %(default)s)")
-    parser.add_argument("--seconds", type=int, default=40, help="of audio per stream (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=30, help="of audio per stream (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measure the whole and its parts."""
     watch, feed = Watch(), Feed(arguments.streams, arguments.seconds)
     recording, model = speech.reading(), FsmnVad.load(weights.find("fsmn-vad"))
+    probabilities = score(model, recording.samples)
     parts = {
         "socket: websockets and the loop": uvloop.run(_socket(feed)),
         "bytes to samples": _decoding(recording, feed.audio_s),
-        "core: segments, partials, texts": _core(recording, model, feed.audio_s),
-        "voice activity": _vad(recording, model, feed.audio_s),
-        "messages: JSON": _encoding(recording, model),
+        "core: segments, partials, texts": _core(recording, probabilities, feed.audio_s),
+        "messages: JSON": _encoding(recording, probabilities),
     }
-    whole = uvloop.run(_service(feed, model))
-    report = Report("cost", f"{feed.streams} streams of {feed.seconds} s at {PACE:g} times the speed of speech")
-    for name, cost in parts.items():
+    voice = _vad(recording, model, feed.audio_s)
+    without = uvloop.run(_service(feed, KnownScorer(probabilities)))
+    whole = uvloop.run(_service(feed, FsmnScorer(model)))
+    parts["shell: tasks, deadlines, wake-ups"] = without - sum(parts.values())
+    parts["voice activity, alone"] = voice
+    parts["voice activity, more among others"] = whole - without - voice
+    report = Report(
+        "cost", f"{feed.streams} streams of {feed.seconds} s at {PACE:g} times the speed of speech"
+    )
+    for name, cost in {**parts, "whole, without the recognizer": whole}.items():
         report.add(name, cost, "us/s")
-    report.add("shell: tasks, deadlines, log", whole - sum(parts.values()), "us/s")
-    report.add("whole, without the recognizer", whole, "us/s")
     report.add("streams per core", 1e6 / whole)
     report.notes.append(
         "us/s: microseconds of CPU per second of one stream's audio, speech nearly all the time\n"
@@ -103,12 +111,11 @@ async def _socket(feed: Feed) -> float:
         return await _fed(feed, server.sockets[0].getsockname()[1])
 
 
-async def _service(feed: Feed, model: FsmnVad) -> float:
+async def _service(feed: Feed, scorer: Scorer) -> float:
     """The real server."""
     options = ServerOptions(port=0, max_sessions=feed.streams)
-    server = RealtimeServer(
-        InstantEngine(), FsmnScorer(model), SessionSettings(), options, page=Path(), description={}
-    )
+    page = find_resource("static/client_mic.html")
+    server = RealtimeServer(InstantEngine(), scorer, SessionSettings(), options, page=page, description={})
     port = await server.start()
     try:
         return await _fed(feed, port)
@@ -163,8 +170,8 @@ def _decoding(recording: Recording, seconds: int) -> float:
     return _timed(work, seconds)
 
 
-def _core(recording: Recording, model: FsmnVad, seconds: int) -> float:
-    driver = CoreDriver(recording, score(model, recording.samples))
+def _core(recording: Recording, probabilities: Probabilities, seconds: int) -> float:
+    driver = CoreDriver(recording, probabilities)
     return _timed(lambda: driver.hear(seconds * SAMPLE_RATE // PACKET), seconds)
 
 
@@ -179,8 +186,8 @@ def _vad(recording: Recording, model: FsmnVad, seconds: int) -> float:
     return _timed(work, seconds)
 
 
-def _encoding(recording: Recording, model: FsmnVad) -> float:
-    driver, wire = CoreDriver(recording, score(model, recording.samples)), m.WireV1()
+def _encoding(recording: Recording, probabilities: Probabilities) -> float:
+    driver, wire = CoreDriver(recording, probabilities), m.WireV1()
     for events in driver.hear(AFTER_S * SAMPLE_RATE // PACKET):
         wire.encode(events)
     turns = driver.hear(AFTER_S // 5 * SAMPLE_RATE // PACKET)

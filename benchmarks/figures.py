@@ -91,8 +91,7 @@ class Report:
         rows = [["", *cases, "bound"]] if any(cases) else []
         for name in names:
             found = [cells.get((name, case)) for case in cases]
-            bounds = (f.bound + f" ({f.case})" * bool(f.case) for f in found if f and f.bound)
-            rows.append([name, *(_cell(figure) for figure in found), "; ".join(bounds)])
+            rows.append([name, *(_cell(figure) for figure in found), _bounds(found)])
         conditions = ", ".join(f"{name} {_number(value)}" for name, value in self.conditions.items())
         lines = [f"{self.benchmark}: {self.title}", *_aligned(rows), *map(_wrapped, self.notes)]
         return "\n  ".join([*lines, *([f"machine: {conditions}"] if conditions else [])])
@@ -111,6 +110,14 @@ def _cell(figure: Figure | None) -> str:
     if figure is None:
         return "-"
     return f"{_number(figure.value)} {figure.unit}".rstrip() + " !" * (not figure.met)
+
+
+def _bounds(figures: Sequence[Figure | None]) -> str:
+    """The bounds of a row, each with the case it is for, unless it is for all."""
+    bounds = [figure.bound if figure else "" for figure in figures]
+    if len(set(bounds)) == 1:
+        return bounds[0]
+    return "; ".join(f"{figure.bound} ({figure.case})" for figure in figures if figure and figure.bound)
 
 
 def _number(value: float) -> str:

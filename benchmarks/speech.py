@@ -21,7 +21,7 @@ HOP_MS = HOP // SAMPLES_PER_MS
 READING = "two_cities.wav"
 LOUD_DB = -25.0  # speech is what is louder than this, against the loud parts of the recording
 PAUSE_MS = 250  # shorter pauses belong to the speech around them
-SHORTEST_MS = 150  # shorter noises are none
+SHORTEST_MS = 300  # shorter sounds are breaths and clicks
 EDGE_MS = 150  # kept before and behind a piece cut out: soft sounds lie there
 NOISE = 0.0005  # RMS between pieces: -66 dB, the rustle of a quiet room
 

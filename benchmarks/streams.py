@@ -20,6 +20,7 @@ from benchmarks.figures import Report, percentile
 from benchmarks.machine import Usage, Watch
 from benchmarks.serving import served
 from benchmarks.speech import Recording
+from benchmarks.summary import add_service, takes_of
 from realtime_server.errors import ConfigurationError
 
 LEAD_MS = 600  # of silence before a stream's first word
@@ -70,8 +71,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--streams", type=int, default=100, help="at the same time (default: %(default)s)")
     add("--seconds", type=float, default=30.0, help="of audio per stream (default: %(default)g)")
     add("--stagger", type=float, default=5.0, metavar="S", help="they begin within (default: %(default)g s)")
-    add("--decode-ms", type=float, default=100.0, metavar="MS", help="of the fake engine (default: %(default)g)")
-    add("--slots", type=int, metavar="N", help="decodes at once of the fake engine (default: 32 per 100 streams)")
+    add(
+        "--decode-ms",
+        type=float,
+        default=100.0,
+        metavar="MS",
+        help="of the fake engine (default: %(default)g)",
+    )
+    add(
+        "--slots",
+        type=int,
+        metavar="N",
+        help="decodes at once of the fake engine (default: 32 per 100 streams)",
+    )
     add("--vad", default="fsmn", choices=("fsmn", "level"), help="of the server (default: %(default)s)")
     add("--endpointing", default="fixed:600", metavar="MODE", help="of the server (default: %(default)s)")
 
@@ -79,9 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Report:
     """Measure on the demo's recording."""
     slots = arguments.slots or max(2, round(SLOTS_PER_STREAM * arguments.streams))
-    flags = ("--engine", "fake", "--fake-decode-ms", f"{arguments.decode_ms:g}", "--fake-slots", str(slots))
-    flags += ("--vad", arguments.vad, "--endpointing", arguments.endpointing)
-    flags += ("--max-sessions", str(arguments.streams))
+    flags = (
+        "--engine", "fake", "--fake-decode-ms", f"{arguments.decode_ms:g}", "--fake-slots", str(slots),
+        "--vad", arguments.vad, "--endpointing", arguments.endpointing, "--max-sessions", str(arguments.streams),
+    )  # fmt: skip
     load = Load(arguments.streams, arguments.seconds, arguments.stagger, flags)
     title = (
         f"{load.streams} streams of {load.seconds:g} s, fake engine with {slots} slots of "
@@ -100,7 +113,8 @@ def measure(load: Load, recording: Recording, title: str) -> Report:
         outcome = uvloop.run(_run(load, takes, server.pid, server.port))
         report = Report("streams", title, notes=server.troubles())
     _add_text(report, outcome)
-    _add_service(report, outcome, load)
+    add_service(report, outcome.logs, outcome.server, takes=load.streams)
+    _add_clients(report, outcome)
     report.notes += [
         "text lag: when a result comes that accounts for more speech than before, its time of receipt less\n"
         "its duration_ms, that is the age of the newest sound in the text; text age: the same at any moment of\n"
@@ -124,7 +138,9 @@ def _takes(load: Load, recording: Recording) -> list[swarm.Take]:
 async def _run(load: Load, takes: Sequence[swarm.Take], pid: int, port: int) -> Outcome:
     # Uneven steps, so that the packets of different streams fall on different moments of the 100 ms.
     clients = [
-        swarm.Client(port, [takes[n % len(takes)]], delay_s=load.stagger_s * (n + n * 0.618 % 1) / load.streams)
+        swarm.Client(
+            port, [takes[n % len(takes)]], delay_s=load.stagger_s * (n + n * 0.618 % 1) / load.streams
+        )
         for n in range(load.streams)
     ]
     logs = [client.log for client in clients]
@@ -143,8 +159,13 @@ async def _run(load: Load, takes: Sequence[swarm.Take], pid: int, port: int) -> 
 
 
 def _add_text(report: Report, outcome: Outcome) -> None:
-    heards = [heard for log in outcome.logs for heard in log.takes]
-    firsts = [ms for heard in heards for _, ms in accounting.first_partials(heard, pause_ms=APART_MS)]
+    heards = takes_of(outcome.logs)
+    firsts = [
+        ms
+        for heard in heards
+        for start, ms in accounting.first_partials(heard, pause_ms=APART_MS)
+        if heard.stop_ms - start > EVERY_MS
+    ]
     report.add_percentiles("first partial from speech onset", [ms for ms in firsts if ms is not None], "ms")
     report.add("onsets without a partial", firsts.count(None), at_most=0)
     lags = outcome.under_load(accounting.text_lags)
@@ -154,33 +175,25 @@ def _add_text(report: Report, outcome: Outcome) -> None:
     report.add_percentiles("partial interval", intervals, "ms")
     report.add("partial interval, longest", max(intervals, default=float("nan")), "ms")
     gaps = [[gap for _, gap in accounting.without_text(heard)] for heard in heards]
-    report.add("speech without text, longest", max((g for each in gaps for g in each), default=float("nan")), "ms")
+    report.add(
+        "speech without text, longest", max((g for each in gaps for g in each), default=float("nan")), "ms"
+    )
     kept = 100 * sum(max(each, default=0) <= EVERY_MS for each in gaps) / max(1, len(gaps))
     report.add(f"streams with text every {EVERY_MS} ms", kept, "%", at_least=100)
     finals = [ms for heard in heards if (ms := accounting.final_ms(heard)) is not None]
     report.add("STOP to final, p95", percentile(finals, 95), "ms")
 
 
-def _add_service(report: Report, outcome: Outcome, load: Load) -> None:
-    logs = outcome.logs
-    pings = sum(log.pings for log in logs)
-    pongs = [ms for log in logs for ms in log.pings_ms]
-    report.add("pings answered", 100 * len(pongs) / max(1, pings), "%", at_least=100)
-    report.add("ping, p95", percentile(pongs, 95), "ms")
-    finals = sum(accounting.final_ms(heard) is not None for log in logs for heard in log.takes)
-    report.add("streams with a final", 100 * finals / load.streams, "%", at_least=100)
-    report.add("errors", sum(len(log.errors) for log in logs), at_most=0)
-    before, after = outcome.server
-    report.add("server CPU", 100 * after.cores_since(before), "% of a core")
-    report.add("server memory", after.rss_mb, "MB")
-    report.add("client CPU", 100 * outcome.client[1].cores_since(outcome.client[0]), "% of a core")
-    late = [ms for log in logs for heard in log.takes for ms in heard.late_ms]
+def _add_clients(report: Report, outcome: Outcome) -> None:
+    """What the clients did, and what came to them."""
+    before, after = outcome.client
+    report.add("client CPU", 100 * after.cores_since(before), "% of a core")
+    late = [ms for heard in takes_of(outcome.logs) for ms in heard.late_ms]
     report.add("frames sent late by, p95", percentile(late, 95), "ms")
     seconds = after.at_s - before.at_s
     (messages, size), (messages_then, size_then) = outcome.traffic
     report.add("messages to clients", (messages_then - messages) / seconds, "/s")
     report.add("bytes to clients", (size_then - size) / seconds / 1000, "kB/s")
-    report.notes += sorted({f"error: {error}" for log in logs for error in log.errors})[:5]
 
 
 def _bottleneck(outcome: Outcome) -> str:
@@ -188,4 +201,6 @@ def _bottleneck(outcome: Outcome) -> str:
     server, client = (after.cores_since(before) for before, after in (outcome.server, outcome.client))
     busier, cores = ("server", server) if server >= client else ("client", client)
     limit = "is the limit" if cores > 0.9 else "has room"
-    return f"the {busier} is the busier process: {cores:.2f} of the one core that its loop can use; it {limit}"
+    return (
+        f"the {busier} is the busier process: {cores:.2f} of the one core that its loop can use; it {limit}"
+    )

@@ -32,6 +32,7 @@ from realtime_server.errors import RealtimeServerError
 FRAME_MS = 100  # what clients in use send
 PING_S = 2.0
 PATIENCE_S = 30.0  # for an answer that must come
+CLOSE_S = 5.0  # for the end of a connection
 
 
 class ClientError(RealtimeServerError):
@@ -80,13 +81,11 @@ class Peer(asyncio.Protocol):
         self.answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()  # everything but results
         self.results: list[tuple[float, bytes]] = []  # time of receipt, message
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answered = asyncio.Event()  # no ping waits for its pong
+        self.answered.set()
+        self._closed = asyncio.Event()
         self._log = log
-        self._pings: dict[bytes, float] = {}
-
-    @property
-    def unanswered(self) -> int:
-        """Pings without a pong."""
-        return len(self._pings)
+        self._pings: dict[bytes, float] = {}  # when each was sent, by its payload
 
     def connect(self, port: int) -> None:
         """Send the handshake; `opened` is its outcome."""
@@ -108,14 +107,20 @@ class Peer(asyncio.Protocol):
         self._log.pings += 1
         payload = str(self._log.pings).encode()
         self._pings[payload] = time.monotonic()
+        self.answered.clear()
         self._protocol.send_ping(payload)
         self._flush()
 
-    def close(self) -> None:
-        """Close properly."""
+    async def close(self) -> None:
+        """Close properly, and wait until that is done."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(1000)
             self._flush()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._closed.wait()
+        except TimeoutError:
+            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -135,6 +140,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """See asyncio.Protocol."""
+        self._closed.set()
         reason = self._protocol.close_rcvd
         lost = f"closed with {reason.code} {reason.reason}" if reason else f"lost: {error}"
         self.answers.put_nowait({"event": "lost", "error": f"the connection was {lost}"})
@@ -152,6 +158,8 @@ class Peer(asyncio.Protocol):
         payload = bytes(frame.data)
         if frame.opcode is Opcode.PONG and payload in self._pings:
             self._log.pings_ms.append(1000 * (now_s - self._pings.pop(payload)))
+            if not self._pings:
+                self.answered.set()
         elif frame.opcode is Opcode.TEXT:
             self._log.messages += 1
             if payload.startswith(b'{"event"'):
@@ -196,7 +204,7 @@ class Client:
             self.log.errors.append(str(error) or type(error).__name__)
         finally:
             if peer:
-                peer.close()
+                await peer.close()
 
     def read(self) -> None:
         """Read the messages of all takes, when the clock no longer matters."""
@@ -242,8 +250,7 @@ class Client:
     async def _await_pongs(self, peer: Peer) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
-                while peer.unanswered:
-                    await asyncio.sleep(0.01)
+                await peer.answered.wait()
 
 
 async def run(clients: Sequence[Client]) -> list[Log]:

@@ -21,13 +21,17 @@ LIMIT_US = 250
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this benchmark."""
-    parser.add_argument("--seconds", type=float, default=30.0, help="of audio, five times (default: %(default)g)")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of audio, five times (default: %(default)g)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measure on noise: the network does the same work for any audio."""
     watch = Watch()
-    samples = np.random.default_rng(0).normal(0, 0.05, round(arguments.seconds * SAMPLE_RATE)).astype(np.float32)
+    samples = (
+        np.random.default_rng(0).normal(0, 0.05, round(arguments.seconds * SAMPLE_RATE)).astype(np.float32)
+    )
     model = FsmnVad.load(weights.find("fsmn-vad"))
     whole = microseconds_per_frame(model, samples)
     report = Report("vad", f"{arguments.seconds:g} s of noise, the best of {REPETITIONS} runs")

@@ -1,0 +1,124 @@
+"""Live speakers against a real server with the CPU recognizer: how fast text is on this machine.
+
+Utterances with known beginnings and ends are spoken with pauses between them; STOP comes right behind the last word
+of every second one. With more speakers than the cores can follow, partials must become fewer before finals are late.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import uvloop
+
+from benchmarks import accounting, speech, swarm
+from benchmarks.figures import Report, percentile
+from benchmarks.machine import Usage, Watch
+from benchmarks.serving import served
+from benchmarks.summary import add_service, takes_of
+from realtime_server.errors import ConfigurationError
+
+PAUSE_MS = 1600  # before every utterance: long enough to lock the one before, at the end of its silence
+SILENCE_MS = 600  # that ends an utterance
+PER_TAKE = 2  # utterances before a STOP
+LOAD_STEP_S = 0.37  # between the beginnings of two speakers
+
+# Bounds by number of speakers: a live recognizer must keep them with one and two on two cores.
+FIRST_PARTIAL_MS: dict[int, dict[int, float]] = {1: {50: 800}, 2: {95: 1200}}
+TEXT_LAG_MS: dict[int, dict[int, float]] = {2: {95: 1000}}
+FINAL_MS: dict[int, dict[int, float]] = {2: {95: 2000}}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this benchmark."""
+    add = parser.add_argument
+    add("--speakers", default="1,2,6", metavar="N,...", help="at the same time (default: %(default)s)")
+    add("--seconds", type=float, default=36.0, help="of audio per speaker (default: %(default)g)")
+    add("--workers", type=int, metavar="N", help="decoding threads of the server (default: one per core)")
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Measure each number of speakers against a server of its own."""
+    watch, counts = Watch(), read_counts(arguments.speakers)
+    parts = [
+        *speech.utterances(speech.reading()),
+        *(part for clip in speech.clips() for part in speech.utterances(clip)),
+    ]
+    flags = ["--engine", "embedded", "--vad", "fsmn", "--endpointing", f"fixed:{SILENCE_MS}"]
+    flags += ["--workers", str(arguments.workers)] if arguments.workers else []
+    report = Report(
+        "embedded", f"{arguments.seconds:g} s per speaker, whisper-base, endpointing fixed:{SILENCE_MS}"
+    )
+    for count in counts:
+        takes = [_takes(parts, speaker, arguments.seconds) for speaker in range(count)]
+        with served(flags) as server:
+            before = Usage.of(server.pid)
+            clients = [
+                swarm.Client(server.port, each, delay_s=n * LOAD_STEP_S) for n, each in enumerate(takes)
+            ]
+            logs = uvloop.run(swarm.run(clients))
+            _add_text(report, takes_of(logs), count)
+            add_service(
+                report, logs, (before, Usage.of(server.pid)), takes=sum(map(len, takes)), case=_case(count)
+            )
+            report.notes += server.troubles()
+    report.notes.append(
+        "finals late by: from the end of an utterance to its sentence, less the silence that ends it; all\n"
+        "beginnings and ends by loudness of the clean recordings; definitions as in `streams`"
+    )
+    report.conditions = watch.conditions()
+    return report
+
+
+def read_counts(text: str) -> list[int]:
+    """Read "1,2,6"; raise ConfigurationError."""
+    try:
+        counts = [int(number) for number in text.split(",")]
+    except ValueError as error:
+        raise ConfigurationError(f"--speakers {text}: numbers separated by commas are needed") from error
+    if min(counts) < 1:
+        raise ConfigurationError(f"--speakers {text}: at least one is needed")
+    return counts
+
+
+def _takes(parts: Sequence[speech.Recording], speaker: int, seconds: float) -> list[swarm.Take]:
+    """What one speaker says: the same utterances as the others, from another one on."""
+    takes: list[swarm.Take] = []
+    place, said_ms = speaker * 5, 0
+    while said_ms < 1000 * seconds:
+        some = [parts[(place + n) % len(parts)] for n in range(PER_TAKE)]
+        spoken = speech.with_pauses(some, PAUSE_MS)
+        takes.append(swarm.take(spoken))
+        place, said_ms = place + PER_TAKE, said_ms + spoken.ms
+    return takes
+
+
+def _case(count: int) -> str:
+    return f"{count} speaker{'s' * (count > 1)}"
+
+
+def _add_text(report: Report, heards: Sequence[accounting.Heard], count: int) -> None:
+    case = _case(count)
+    firsts = [ms for heard in heards for _, ms in accounting.first_partials(heard, pause_ms=PAUSE_MS)]
+    locked = [ms for heard in heards for _, ms in accounting.locks(heard, pause_ms=PAUSE_MS)]
+    finals = [accounting.final_ms(heard) for heard in heards]
+    name = "first partial from speech onset"
+    report.add_percentiles(name, _known(firsts), "ms", bounds=FIRST_PARTIAL_MS.get(count), case=case)
+    lags = [lag for heard in heards for _, lag in accounting.text_lags(heard)]
+    report.add_percentiles("text lag", lags, "ms", bounds=TEXT_LAG_MS.get(count), case=case)
+    intervals = [ms for heard in heards for _, ms in accounting.intervals(heard)]
+    report.add_percentiles("partial interval", intervals, "ms", case=case)
+    spoken_s = sum(end - start for heard in heards for start, end in heard.spells) / 1000
+    report.add("fresh texts per second of speech", len(lags) / spoken_s, case=case)
+    report.add_percentiles("STOP to final", _known(finals), "ms", bounds=FINAL_MS.get(count), case=case)
+    report.add_percentiles("speech end to locked", _known(locked), "ms", case=case)
+    report.add("finals late by, p95", percentile(_known(locked), 95) - SILENCE_MS, "ms", case=case)
+    report.add("utterances", len(firsts), case=case)
+    empty = [each for heard in heards for each in accounting.empty_first_decodes(heard, pause_ms=PAUSE_MS)]
+    report.add("first decodes without text", 100 * sum(empty) / max(1, len(empty)), "%", case=case)
+    report.add("without a partial", firsts.count(None), case=case)
+    report.add("without a sentence", locked.count(None), at_most=0, case=case)
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

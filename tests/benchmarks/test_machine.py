@@ -1,0 +1,33 @@
+"""Readings from /proc, against what Python knows by itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from benchmarks import machine
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def test_cpu_time_is_that_of_the_process() -> None:
+    assert machine.cpu_s(os.getpid()) == pytest.approx(time.process_time(), abs=0.1)
+
+
+def test_memory_and_cores_are_plausible() -> None:
+    assert 10 < machine.rss_mb(os.getpid()) < 10_000
+    assert machine.describe().endswith(f"{machine.cores()} cores")
+
+
+def test_usage_between_two_moments_is_a_share_of_a_core() -> None:
+    earlier, later = machine.Usage(10.0, 3.0, 50.0), machine.Usage(14.0, 4.0, 60.0)
+    assert later.cores_since(earlier) == 0.25
+
+
+def test_conditions_are_never_negative() -> None:
+    watch = machine.Watch()
+    time.sleep(0.02)
+    assert all(value >= 0 for value in watch.conditions().values())

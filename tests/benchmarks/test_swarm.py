@@ -1,0 +1,101 @@
+"""Clients against a server that does what it is told, and the frames they send."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import numpy as np
+from websockets.asyncio.server import ServerConnection, serve
+
+from benchmarks import swarm
+from benchmarks.speech import Recording
+from tests.audio import tone
+
+PACE = 20.0  # times the speed of speech
+TAKE = swarm.take(Recording(tone(0.25), ((0, 250),)))
+FINAL = '{"sentences":[],"partial":"","partial_start_ms":0,"duration_ms":250,"is_final":true}'
+
+Script = Callable[[ServerConnection], object]
+
+
+@asynccontextmanager
+async def server(handle: Script) -> AsyncIterator[int]:
+    """A server on a free port."""
+    async with serve(handle, "127.0.0.1", 0, compression=None) as running:
+        yield running.sockets[0].getsockname()[1]
+
+
+async def obey(connection: ServerConnection) -> None:
+    """What the live service does, without recognition."""
+    async for frame in connection:
+        if frame == "START":
+            await connection.send('{"event":"started"}')
+        elif frame == "STOP":
+            await connection.send(FINAL)
+            await connection.send('{"event":"stopped"}')
+
+
+async def speak(port: int, takes: int = 1) -> swarm.Log:
+    (log,) = await swarm.run([swarm.Client(port, [TAKE] * takes, pace=PACE)])
+    return log
+
+
+def test_frames_are_100_ms_of_pcm_and_the_last_is_filled_up() -> None:
+    samples = tone(0.25)
+    frames = swarm.pack(samples)
+    pcm = b"".join(frame[8:] for frame in frames)
+    keys = [np.frombuffer(frame[4:8], np.uint8) for frame in frames]
+    assert [len(frame) for frame in frames] == [8 + 3200] * 3
+    plain = np.concatenate([
+        np.frombuffer(pcm[n * 3200 : (n + 1) * 3200], np.uint8) ^ np.tile(key, 800) for n, key in enumerate(keys)
+    ])  # fmt: skip
+    heard = plain.view("<i2") / 32768
+    assert np.allclose(heard[: len(samples)], samples, atol=1 / 32768)
+    assert not heard[len(samples) :].any()
+
+
+async def test_takes_follow_each_other_and_are_read_afterwards() -> None:
+    async with server(obey) as port:
+        log = await speak(port, takes=2)
+    assert log.errors == []
+    assert [heard.results[-1].final for heard in log.takes] == [True, True]
+    assert [len(heard.late_ms) for heard in log.takes] == [3, 3]
+    assert all(heard.stop_ms >= 300 for heard in log.takes)  # in ms of the take, whatever the pace
+    assert log.messages == 6
+    assert log.pings == len(log.pings_ms)
+
+
+async def test_an_error_of_the_server_is_noted_and_the_take_goes_on() -> None:
+    async def complain(connection: ServerConnection) -> None:
+        await connection.send('{"event":"error","error":"too loud"}')
+        await obey(connection)
+
+    async with server(complain) as port:
+        log = await speak(port)
+    assert log.errors == ["too loud"]
+    assert log.takes[0].results[-1].final
+
+
+async def test_a_lost_connection_is_an_error() -> None:
+    async def leave(connection: ServerConnection) -> None:
+        await connection.recv()
+        await connection.close(1012, "the server stops")
+
+    async with server(leave) as port:
+        log = await speak(port)
+    assert log.errors == ["the connection was closed with 1012 the server stops", "no answer 'started'"]
+
+
+async def test_a_refusal_is_an_error() -> None:
+    async with serve(obey, "127.0.0.1", 0, process_request=lambda c, r: c.respond(503, "full\n")) as running:
+        log = await speak(running.sockets[0].getsockname()[1])
+    assert len(log.errors) == 1
+    assert "503" in log.errors[0]
+
+
+async def test_no_server_is_an_error() -> None:
+    async with server(obey) as port:
+        pass
+    log = await speak(port)
+    assert len(log.errors) == 1
