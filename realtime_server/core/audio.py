@@ -1,15 +1,12 @@
-"""Samples on their way in: PCM bytes to floats, floats to 60 ms frames, and the audio that jobs still need."""
+"""Samples on their way in: PCM bytes to floats, and the audio that jobs still need."""
 
 from __future__ import annotations
-
-from collections import deque
 
 import numpy as np
 
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import FRAME, HOP
 
-EMPTY: Samples = np.zeros(0, np.float32)
 QUIET_WINDOW = (
     12 * HOP
 )  # a pause between words lasts about this long (120 ms); a plosive's closure is shorter
@@ -28,45 +25,6 @@ class Pcm16Reader:
         whole = len(data) & ~1
         self._carry = data[whole:]
         return np.frombuffer(data, "<i2", whole // 2).astype(np.float32) / np.float32(32768)
-
-
-class Framer:
-    """Samples in any pieces to whole 60 ms frames."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[Samples] = deque()
-        self._held = 0
-
-    @property
-    def ready(self) -> int:
-        """How many samples `take` would return."""
-        return self._held - self._held % FRAME
-
-    def receive_samples(self, samples: Samples) -> None:
-        """Add samples, float32 (n,)."""
-        if len(samples):
-            self._pieces.append(samples)
-            self._held += len(samples)
-
-    def take(self, at_most: int) -> Samples:
-        """Remove and return the oldest whole frames, no more than `at_most` samples."""
-        return self._remove(min(self.ready, at_most - at_most % FRAME))
-
-    def take_rest(self) -> Samples:
-        """Remove and return everything, whole frames or not."""
-        return self._remove(self._held)
-
-    def _remove(self, count: int) -> Samples:
-        """The cost is that of the samples taken, however many wait behind them."""
-        taken, missing = [EMPTY], count
-        while missing:
-            piece = self._pieces.popleft()
-            if len(piece) > missing:
-                self._pieces.appendleft(piece[missing:])
-            taken.append(piece[:missing])
-            missing -= len(taken[-1])
-        self._held -= count
-        return np.concatenate(taken)
 
 
 class AudioBuffer:

@@ -178,6 +178,8 @@ class Wire(Protocol):
 
 # --- protocol 1 -------------------------------------------------------------------------------------------
 
+LONGEST_COMMAND = 65_536  # characters; a frame of audio may be longer
+LONGEST_LANGUAGE = 100  # characters of a language's name
 _SEPARATORS = re.compile(r"[,，、\r\n]")
 _ARROW = re.compile(r"=>|->|→")
 
@@ -192,23 +194,37 @@ def _read_replacements(text: str) -> SetReplacements | Invalid:
     for item in split_words(text):
         sides = [side.strip() for side in _ARROW.split(item)]
         if len(sides) > 2 or not sides[0]:
+            shown = _shorten(item)
             return Invalid(
-                f"POSTPROCESS_HOTWORDS: cannot read '{item}'; write spoken=>written, separated by commas"
+                f"POSTPROCESS_HOTWORDS: cannot read '{shown}'; write spoken=>written, separated by commas"
             )
         replacements[sides[0]] = sides[-1]
     return SetReplacements(replacements)
 
 
+def _read_language(name: str) -> SetLanguage | Invalid:
+    return (
+        SetLanguage(name) if len(name) <= LONGEST_LANGUAGE else Invalid(f"unknown language: {_shorten(name)}")
+    )
+
+
+def _shorten(text: str) -> str:
+    """What is repeated to a client, and kept for those who read its events, is never long."""
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
 # Commands that take a value, which follows a colon.
 _WITH_VALUE: dict[str, Callable[[str], Command]] = {
     "HOTWORDS": lambda value: SetHotwords(split_words(value)),
-    "LANGUAGE": lambda value: SetLanguage(value.strip()),
+    "LANGUAGE": lambda value: _read_language(value.strip()),
     "POSTPROCESS_HOTWORDS": _read_replacements,
 }
 _PLAIN: dict[str, Callable[[], Command]] = {"START": Start, "STOP": Stop, "COMMIT": Commit}
 
 
 def _read_text(text: str) -> Command:
+    if len(text) > LONGEST_COMMAND:
+        return Invalid(f"a command of {len(text)} characters is too long; the limit is {LONGEST_COMMAND}")
     text = text.strip()
     name, colon, value = text.partition(":")
     name = name.strip().upper()
@@ -223,8 +239,7 @@ def _read_text(text: str) -> Command:
         )
     if re.match(r"START\s*\{", text, re.IGNORECASE):
         return Invalid("START with settings (protocol 2) is not available in this version; send a bare START")
-    shown = text if len(text) <= 80 else text[:80] + "…"
-    return Invalid(f"unknown command: {shown}")
+    return Invalid(f"unknown command: {_shorten(text)}")
 
 
 def _dumps(value: object) -> str:

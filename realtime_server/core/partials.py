@@ -72,8 +72,7 @@ class PartialPlanner:
             last = self._window_start + self._window
             end, settles = self._find_quiet(self._window_start + self._window // 2, last), True
         interval_ms = max(float(self._pace.interval_ms), self._pace.load_factor * load_ms)
-        # After a settling request the rest of the audio is still unread: it is due at once.
-        self._due = position if settles else position + to_samples(interval_ms)
+        self._due = position + to_samples(interval_ms)
         self._in_flight = PartialRequest(self._window_start, end, not self._asked, settles)
         self._asked = True
         return self._in_flight
@@ -87,6 +86,7 @@ class PartialPlanner:
             return join_texts([*self._settled_texts, text])
         self._settled_texts = [join_texts([*self._settled_texts, text])]
         self._window_start = request.end
+        self._due = request.end  # the rest of the audio is still unread
         return None
 
     def receive_failure(self) -> None:

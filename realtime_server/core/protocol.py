@@ -9,21 +9,21 @@ States and the commands they obey (anything not listed is refused with a Failed 
     ENDED       takes nothing and tells nothing more
 
 What arrives while COMMITTING or STOPPING waits in the inbox and is taken in order afterwards: a client may send
-START, settings and audio right behind a STOP. The caller feeds `receive_*`, then drains `jobs_to_run`,
+START, settings and audio right behind a STOP. What happens meanwhile is told with the final, which is the next thing
+that the client hears. The caller feeds `receive_*`, then drains `jobs_to_run`,
 `jobs_to_cancel` and `events_to_send`, in this order, after every call.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
 
 import numpy as np
-from numpy.typing import NDArray
 
 from realtime_server.core import messages as m
+from realtime_server.core.inbox import Channels, Inbox
 from realtime_server.core.jobs import Capabilities, Decoded, Job, Probabilities, ScoreJob
 from realtime_server.core.postprocess import replace as replace_texts
 from realtime_server.core.recognition import Recognition
@@ -32,8 +32,6 @@ from realtime_server.core.session_options import SessionOptions
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.track import Track, TrackContext
 from realtime_server.core.transcript import Lock, Transcript
-
-Channels = NDArray[np.float32]  # (channels, n), 16 kHz
 
 PROGRESS = SAMPLE_RATE  # samples of `upto` after which a client is told, though nothing else changed
 
@@ -85,8 +83,8 @@ class SessionProtocol:
         self._ids = itertools.count()
         self._tracks: list[Track] = []
         self._transcript = Transcript()
-        self._inbox: deque[m.Command | Channels | _End] = deque()
-        self._inbox_samples = 0
+        self._inbox: Inbox[m.Command | _End] = Inbox()
+        self._held: list[m.Event] = []  # until the final that STOP or COMMIT waits for
         self._ending: m.Closing | None = None
         self._ending_error: m.Failed | None = None
         self._upto = self._told = 0
@@ -134,12 +132,12 @@ class SessionProtocol:
         """A job from `jobs_to_run` failed or met its deadline."""
         if not self._is_current(job):
             return
-        self.counts.decode_failures += 1
         track = self._tracks[job.channel]
         if isinstance(job, ScoreJob):
             track.receive_scorer_failure()
             self._end_with("internal", f"voice activity detection failed: {error}; start a new session", 1011)
         else:
+            self.counts.decode_failures += 1
             track.receive_failure(job, error)
         self._drain()
 
@@ -174,18 +172,14 @@ class SessionProtocol:
     def _enqueue(self, item: m.Command | Channels | _End) -> None:
         if self._ending and not isinstance(item, _End):
             return  # the session has been ended for cause; nothing more is taken
-        self._inbox.append(item)
         if isinstance(item, np.ndarray):
-            self._inbox_samples += item.shape[1]
-            self._check_undecoded(self._tracks[0].received if self._tracks else 0)
-        elif len(self._inbox) > 2 * self._settings.limits.queued_commands and self._too_many_commands():
-            self._end_with(
-                "limit", "too many commands are waiting behind STOP or COMMIT; read the answers", 1008
-            )
-
-    def _too_many_commands(self) -> bool:
-        waiting = sum(not isinstance(item, np.ndarray) for item in self._inbox)
-        return waiting > self._settings.limits.queued_commands
+            self._inbox.add_audio(item)
+            self._check_undecoded(self._tracks[0].received)
+            return
+        self._inbox.add_command(item)
+        if self._inbox.commands > self._settings.limits.queued_commands:
+            text = "too many commands are waiting behind STOP or COMMIT; read the answers"
+            self._end_with("limit", text, 1008)
 
     def _handle(self, item: m.Command | Channels | _End) -> None:
         match item:
@@ -257,31 +251,46 @@ class SessionProtocol:
     def _take_audio(self, samples: Channels) -> None:
         if self.state is not State.ACTIVE:
             return
-        limits = self._settings.limits
-        room = to_samples(limits.session_s * 1000) - self._tracks[0].received
+        if self._feed(samples):
+            limit = self._settings.limits.session_s
+            self._end_with("limit", f"the session reached its limit of {limit:g} s of audio", 1008)
+        self._check_undecoded(self._tracks[0].received)
+
+    def _feed(self, samples: Channels) -> bool:
+        """Hand audio to the tracks, as much as a session may have; True if that was not all."""
+        room = to_samples(self._settings.limits.session_s * 1000) - self._tracks[0].received
         for track, channel in zip(self._tracks, samples, strict=True):
             track.receive_audio(channel[:room])
         self.counts.audio_samples += min(samples.shape[1], room)
-        if samples.shape[1] > room:
-            self._end_with("limit", f"the session reached its limit of {limits.session_s:g} s of audio", 1008)
-        self._check_undecoded(self._tracks[0].received)
+        return bool(samples.shape[1] > room)
 
     def _check_undecoded(self, received: int) -> None:
         limit = self._settings.limits.undecoded_s
-        if received - self._upto + self._inbox_samples > to_samples(limit * 1000):
+        if received - self._upto + self._inbox.samples > to_samples(limit * 1000):
             text = f"more than {limit:g} s of audio wait to be decoded; send no faster than it is recognised"
             self._end_with("limit", text, 1008)
 
     def _end_with(self, code: str, message: str, close_code: int) -> None:
         """End the session for cause: what was heard is decoded and told, then the error, then the close."""
+        if self._ending_error is None:
+            self._ending_error = m.Failed(upto=self._upto, code=code, message=message)
         if self._ending:
             return
         self._ending = m.Closing(upto=self._upto, close_code=close_code, reason=code.replace("_", " "))
-        self._ending_error = m.Failed(upto=self._upto, code=code, message=message)
+        if self.state is State.COMMITTING:
+            self._hear_inbox()
         self._inbox.clear()
-        self._inbox_samples = 0
         if self.state is not State.STOPPING:
             self._stop()
+
+    def _hear_inbox(self) -> None:
+        """Take the audio behind a pending COMMIT that is still this session's."""
+        while self._inbox:
+            item = self._inbox.take()
+            if isinstance(item, m.Start | m.Stop | _End):
+                return
+            if isinstance(item, np.ndarray):
+                self._feed(item)
 
     # --- from the tracks to the client --------------------------------------------------------------------
 
@@ -294,10 +303,7 @@ class SessionProtocol:
             if not self._finish_wait():
                 return
             while self._inbox and self.state in (State.IDLE, State.ACTIVE):
-                item = self._inbox.popleft()
-                if isinstance(item, np.ndarray):
-                    self._inbox_samples -= item.shape[1]
-                self._handle(item)
+                self._handle(self._inbox.take())
 
     def _drain_track(self, track: Track) -> None:
         output, track.output = track.output, type(track.output)()
@@ -323,12 +329,11 @@ class SessionProtocol:
         self._jobs += output.jobs
 
     def _show(self, recognition: Recognition) -> None:
-        if not recognition.settled:
-            self._advance_upto()
-            self._tell(m.PartialChanged(
-                upto=self._upto, channel=recognition.channel, segment=recognition.index,
-                start=recognition.start, end=recognition.covered, text=recognition.shown,
-            ))  # fmt: skip
+        self._advance_upto()
+        self._tell(m.PartialChanged(
+            upto=self._upto, channel=recognition.channel, segment=recognition.index,
+            start=recognition.start, end=recognition.covered, text=recognition.shown,
+        ))  # fmt: skip
 
     def _lock(self, recognition: Recognition) -> None:
         assert recognition.segment
@@ -369,13 +374,13 @@ class SessionProtocol:
                 return False
             self.state = State.ACTIVE
             self._upto = self._tracks[0].received
-            self._tell(m.Committed(upto=self._upto))
+            self._tell_final(m.Committed(upto=self._upto))
             return True
         if self.state is not State.STOPPING or not all(t.ended and not t.unsettled for t in self._tracks):
             return False
         self.state = State.ENDED if self._ending else State.IDLE
-        self._upto = self._tracks[0].received
-        self._tell(m.Finished(upto=self._upto))
+        self._upto = max(self._upto, min(track.heard for track in self._tracks))
+        self._tell_final(m.Finished(upto=self._upto))
         if self._ending is None:
             self._tell(m.Stopped(upto=self._upto))
             return True
@@ -384,8 +389,21 @@ class SessionProtocol:
         self._tell(self._ending)
         return True
 
+    def _tell_final(self, final: m.Event) -> None:
+        """Tell what was held back: the final, which covers the segments locked meanwhile, then the errors."""
+        held, self._held = self._held, []
+        errors = [event for event in held if isinstance(event, m.Failed)]
+        for event in [*(event for event in held if not isinstance(event, m.Failed)), final, *errors]:
+            self._tell(event)
+
     def _tell(self, event: m.Event) -> None:
-        self._told = event.upto
+        """Queue an event; what happens while STOP or COMMIT is pending comes with its final, which is next."""
+        if self.state in (State.COMMITTING, State.STOPPING):
+            if not isinstance(event, m.PartialChanged):
+                self._held.append(event)
+            return
+        if isinstance(event, m.PartialChanged | m.SegmentLocked | m.Progress):
+            self._told = event.upto
         self.counts.errors += isinstance(event, m.Failed)
         self._events.append(event)
 
@@ -394,7 +412,7 @@ class SessionProtocol:
 
     def _is_current(self, job: Job) -> bool:
         """Whether anybody waits for this job's answer."""
-        if job.epoch != self._epoch or job.id not in self._in_flight:
+        if job.id not in self._in_flight:
             return False
         self._in_flight.discard(job.id)
         return True

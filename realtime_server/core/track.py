@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from realtime_server.core.audio import AudioBuffer, Framer
+from realtime_server.core.audio import AudioBuffer
 from realtime_server.core.endpointing import (
     Endpointer,
     EndpointEvent,
@@ -71,11 +71,12 @@ class Track:
         self.output = TrackOutput()
         self.ended = False  # everything is scored and no further segment will come
         self._context = context
-        self._framer, self._buffer = Framer(), AudioBuffer()
+        self._buffer = AudioBuffer()
         self._endpointer = Endpointer(context.settings.endpointing, self._buffer.quietest)
-        self._scoring: ScoreJob | None = None
-        self._scored_any = False
-        self._last = self._close_open = False
+        self._scored = 0  # samples handed to the scorer
+        self._scoring = self._scored_any = self._last = False
+        self._close_at: int | None = None  # where the open segment is to be closed, once that much is scored
+        self._scorer_failed = False
         self._live: list[Recognition] = []  # not settled yet, oldest first
         self._by_job: dict[int, Recognition] = {}
         self._segments = 0
@@ -85,6 +86,11 @@ class Track:
     def received(self) -> int:
         """Samples received."""
         return self._buffer.end
+
+    @property
+    def heard(self) -> int:
+        """Samples whose fate is known once the track has ended: all, unless the scorer failed."""
+        return self.accounted if self._scorer_failed else self._buffer.end
 
     @property
     def unsettled(self) -> bool:
@@ -109,7 +115,6 @@ class Track:
     def receive_audio(self, samples: Samples) -> None:
         """More audio, float32 (n,), 16 kHz."""
         self._buffer.append(samples)
-        self._framer.receive_samples(samples)
         self._score()
 
     def receive_last(self) -> None:
@@ -118,18 +123,18 @@ class Track:
         self._score()
 
     def receive_close_open(self) -> None:
-        """Close the open segment, if there is one, once the audio so far is scored; the track goes on."""
-        self._close_open = True
+        """Close the open segment, if there is one, where the audio ends now, once that is scored; then go on."""
+        self._close_at = self._buffer.end
         self._score()
 
     @property
     def closing(self) -> bool:
         """Whether audio that came before `receive_close_open` is still being scored."""
-        return self._close_open
+        return self._close_at is not None
 
     def receive_scores(self, job: ScoreJob, probabilities: Probabilities) -> None:
         """The scorer's answer to the job in flight."""
-        self._scoring = None
+        self._scoring = False
         self._receive_endpoints(self._endpointer.receive_probabilities(probabilities))
         if job.last:
             self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
@@ -140,9 +145,10 @@ class Track:
 
     def receive_scorer_failure(self) -> None:
         """The scorer lost this stream: what is open ends here, nothing more can be heard."""
-        self._scoring = None
+        self._scoring = False
+        self._scorer_failed = self.ended = True
+        self._close_at = None
         self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end))
-        self.ended = True
 
     def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
         """The recognizer's answer."""
@@ -181,21 +187,27 @@ class Track:
         """Hand out the next ScoreJob, unless one is in flight or there is nothing to score."""
         if self._scoring or self.ended:
             return
-        last = self._last and self._framer.ready <= SCORE_AT_MOST
-        samples = self._framer.take_rest() if last else self._framer.take(SCORE_AT_MOST)
-        if last and not self._scored_any and not len(samples):
+        if self._close_at is not None and self._close_at - self._scored < FRAME:
+            self._receive_endpoints(self._endpointer.receive_commit(self._close_at))
+            self._close_at = None
+        ahead = (self._buffer.end if self._close_at is None else self._close_at) - self._scored
+        last = self._last and self._close_at is None and ahead < SCORE_AT_MOST + FRAME
+        count = ahead if last else min(ahead - ahead % FRAME, SCORE_AT_MOST)
+        if last and not self._scored_any and not count:
             self.ended = True
-        elif last or len(samples):
-            context = self._context
-            self._scoring = ScoreJob(
-                id=next(context.ids), session=context.session, epoch=context.epoch, channel=self.channel,
-                samples=samples, first=not self._scored_any, last=last,
-            )  # fmt: skip
-            self._scored_any = True
-            self.output.jobs.append(self._scoring)
-        elif self._close_open:
-            self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end))
-            self._close_open = False
+        elif last or count:
+            self._hand_out(count, last)
+
+    def _hand_out(self, count: int, last: bool) -> None:
+        context = self._context
+        samples = self._buffer.read(self._scored, self._scored + count)
+        job = ScoreJob(
+            id=next(context.ids), session=context.session, epoch=context.epoch, channel=self.channel,
+            samples=samples, first=not self._scored_any, last=last,
+        )  # fmt: skip
+        self._scored += count
+        self._scoring = self._scored_any = True
+        self.output.jobs.append(job)
 
     def _receive_endpoints(self, events: list[EndpointEvent]) -> None:
         for event, following in zip_longest(events, events[1:]):

@@ -1,4 +1,4 @@
-"""The locked sentences of a session, in order.
+"""The order in which segments are locked, and the sentences they become; the wire keeps what was told.
 
 Finals may come back in any order; segments are locked in the order they ended within their channel, and a late
 one holds those behind it. Sentence ids are given in lock order over all channels.

@@ -1,15 +1,17 @@
 """Micro-batching: callers ask one by one, a single worker thread computes for several of them at once.
 
-An item that finds the worker idle waits a few milliseconds for company; items that come while it computes go
-together as soon as it is free. A batch holds items of one length bucket only: little of it is padding, and a GPU
-sees few shapes (`compute` is told the bucket's edge, and may keep a CUDA graph for each). The most urgent item
-decides which bucket is next; its answer goes out when its batch is done, whatever else waits.
+An item that finds the worker idle waits a few milliseconds for company, unless the one before it came so long ago that
+none is to be expected; items that come while it computes go together as soon as it is free. A batch holds items of one
+length bucket only: little of it is padding, and a GPU sees few shapes (`compute` is told the bucket's edge, and may
+keep a CUDA graph for each). The most urgent item decides which bucket is next; its answer goes out when its batch is
+done, whatever else waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from bisect import insort
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 BUCKETS = tuple(s * SAMPLE_RATE for s in (1, 2, 3, 4, 6, 8, 12, 16, 24, 30, 45, 60))  # upper edges, samples
+COMPANY = 4  # windows since the item before, within which another is to be expected
 CLOSED = "the engine has been shut down"
 
 
@@ -43,8 +46,8 @@ class Batcher(Generic[Item, Result]):
 
     compute: takes items and their bucket's edge, returns a result per item, in order; called in one thread, never
     twice at once.  length: an item's length, in the unit of `buckets`.  buckets: upper edges, rising; longer items
-    form buckets of their own.  window_s: how long an idle worker waits for company.  max_batch, max_length: items of
-    a batch, and what they may be together, each as long as its bucket.
+    form buckets of their own.  window_s: how long an idle worker waits for company, if any is to be expected.
+    max_batch, max_length: items of a batch, and what they may be together, each as long as its bucket.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Batcher(Generic[Item, Result]):
         self._waiting: list[_Entry[Item, Result]] = []  # in the order of service
         self._running: Sequence[_Entry[Item, Result]] = ()
         self._timer: asyncio.TimerHandle | None = None
+        self._arrived_s = math.inf  # the latest item, by the loop's clock; the first expects company
         self._closed = False
 
     async def submit(self, item: Item, priority: int = 0) -> Result:
@@ -72,11 +76,13 @@ class Batcher(Generic[Item, Result]):
         answer: asyncio.Future[Result] = loop.create_future()
         entry = _Entry(priority, next(self._arrivals), item, edge, answer)
         insort(self._waiting, entry)
+        alone = loop.time() - self._arrived_s > COMPANY * self._window_s
+        self._arrived_s = loop.time()
         if not self._running:
             if sum(other.edge == edge for other in self._waiting) >= self._most(edge):
                 self._start()
             elif self._timer is None:
-                self._timer = loop.call_later(self._window_s, self._start)
+                self._timer = loop.call_later(0.0 if alone else self._window_s, self._start)
         try:
             return await answer
         finally:

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.browser.page_driver import (
@@ -14,11 +15,13 @@ from tests.browser.page_driver import (
     WORST,
     OpenPage,
     download,
+    hear_all,
     listen,
     press,
     send_file,
     start_with_partial,
 )
+from tests.browser.recordings import write_wav
 from tests.browser.scripted_server import PAGE, Peer, ScriptedServer, sentence
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
@@ -255,12 +258,21 @@ def test_a_second_session_is_added_below_and_clearing_can_be_undone(open_page: O
             press(page, "Stop")
             expect(page.locator(LOCKED)).to_have_count(count)
             expect(page.locator("#status")).to_have_text("Finished")
-        expect(page.locator(".divider")).to_have_text(re.compile("^Session 2, "))
+            expect(page.locator(".divider")).to_have_count(0 if count == 2 else 2)
+        headings = [re.compile("^Session 1, "), re.compile("^Session 2, ")]
+        expect(page.locator("#locked > *")).to_contain_text(
+            ["Session 1", BEST["text"], "Session 2", BEST["text"]]
+        )
         before = download(page)
+        assert [line[:11] for line in before.splitlines() if line.startswith("Session")] == [
+            "Session 1, ",
+            "Session 2, ",
+        ]
         press(page, "Clear")
         expect(page.locator(LOCKED)).to_have_count(0)
         press(page, "Bring it back")
         assert download(page) == before
+        expect(page.locator(".divider")).to_have_text(headings)
 
 
 def test_another_server_is_named_on_the_page(open_page: OpenPage) -> None:
@@ -271,6 +283,67 @@ def test_another_server_is_named_on_the_page(open_page: OpenPage) -> None:
         start_with_partial(page)
         assert here.peers == []
         assert len(there.peers) == 1
+
+
+def test_the_page_has_the_name_of_the_package(open_page: OpenPage) -> None:
+    with ScriptedServer(listen) as server:
+        page = open_page(server.url)
+        expect(page.locator("header")).to_contain_text("realtime-server")
+        assert page.title() == "Live transcript · realtime-server"
+        press(page, "Start")
+        expect(page.locator("#status")).to_have_text("Listening")
+        assert page.title() == "Listening · realtime-server"
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_session_without_speech_says_so(open_page: OpenPage, tmp_path: Path, *, earlier: bool) -> None:
+    path = tmp_path / "silence.wav"
+    write_wav(path, np.zeros(8000), 16000)
+
+    def scene(peer: Peer) -> None:
+        (listen if earlier and len(server.peers) == 1 else hear_all)(peer)
+
+    with ScriptedServer(scene) as server:
+        page = open_page(server.url)
+        if earlier:
+            start_with_partial(page)
+            press(page, "Stop")
+            expect(page.locator("#status")).to_have_text("Finished")
+            expect(page.locator("#notices")).to_be_empty()
+        send_file(page, path, fast=True)
+        expect(page.locator("#status")).to_have_text("Finished")
+        expect(page.locator(".notice strong")).to_have_text("No speech was heard.")
+        expect(page.locator("#notices")).to_contain_text("from before" if earlier else "heard.")
+        expect(page.locator(LOCKED)).to_have_count(2 if earlier else 0)
+        page.get_by_label("Microphone", exact=True).check()
+        press(page, "Start")
+        expect(page.locator("#notices")).to_be_empty()
+        press(page, "Stop")
+        expect(page.locator("#notices")).to_contain_text("No speech was heard.")
+        expect(page.locator("#notices")).to_contain_text("check the input and its level")
+
+
+def test_speech_that_was_not_recognized_is_not_called_silence(open_page: OpenPage) -> None:
+    def scene(peer: Peer) -> None:
+        peer.read_until("START")
+        peer.event("started")
+        peer.event("error", error="unknown language: xy")
+        peer.read_audio(300)
+        peer.result([])
+        if len(server.peers) == 1:
+            peer.event("error", error="0.0 s to 0.3 s could not be recognized")
+        peer.read_until("STOP")
+        peer.finish([])
+
+    with ScriptedServer(scene) as server:
+        page = open_page(server.url)
+        for count in (2, 1):
+            press(page, "Start")
+            expect(page.locator("#notices").get_by_text("The server says:")).to_have_count(count)
+            expect(page.locator("#lag")).to_have_text(re.compile("behind"))
+            press(page, "Stop")
+            expect(page.locator("#status")).to_have_text("Finished")
+            expect(page.get_by_text("No speech was heard.")).to_have_count(2 - count)
 
 
 def test_the_page_works_from_disk(open_page: OpenPage) -> None:

@@ -31,16 +31,16 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.browser
 
 
-def test_a_full_server_is_named_and_start_again_works(open_page: OpenPage) -> None:
+def test_a_full_server_is_named_and_trying_again_works(open_page: OpenPage) -> None:
     with ScriptedServer(listen, refuse=503) as server:
         page = open_page(server.url)
         press(page, "Start")
         expect(page.locator("#notices")).to_contain_text(
-            "The server takes no further session now. It says: “full”"
+            "The server takes no further session now. It says: “full”. Wait a moment, then try again."
         )
         expect(page.locator("#status")).to_have_text("Not connected")
         server.refuse = None
-        press(page, "Start again")
+        press(page, "Try again")
         expect(page.locator("#partial-text")).to_have_text("it was the wor")
         expect(page.locator("#notices")).to_be_empty()
 
@@ -52,6 +52,7 @@ def test_a_server_that_is_gone_is_named(open_page: OpenPage) -> None:
         address = f"127.0.0.1:{server.port}"
     press(page, "Start")
     expect(page.locator("#notices")).to_contain_text(f"No server answers at {address}.")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -83,9 +84,11 @@ def test_a_lost_connection_is_explained_and_no_text_is_lost(
         page = open_page(server.url)
         press(page, "Start")
         expect(page.locator("#notices")).to_contain_text(words)
-        expect(page.locator("#notices")).to_contain_text(re.compile("start again|reload", re.IGNORECASE))
+        expect(page.locator("#notices")).to_contain_text(
+            re.compile("start again|reload|press start", re.IGNORECASE)
+        )
         if code is not None:
-            expect(page.locator("#notices")).to_contain_text("It says: “because”")
+            expect(page.locator("#notices")).to_contain_text("It says: “because”.")
         expect(page.locator("#status")).to_have_text("Disconnected")
         expect(page.locator(LOCKED)).to_have_text([BEST["text"]])
         expect(page.locator(".unconfirmed .text")).to_have_text("it was the wor")
@@ -94,9 +97,92 @@ def test_a_lost_connection_is_explained_and_no_text_is_lost(
             "[0:00] It was the best of times,",
             "[0:02] (not confirmed) it was the wor",
         ]
-        press(page, "Start again")
+        again = page.get_by_role("button", name="Start again")
+        expect(again).to_have_count(0 if code in (1003, 1009) else 1)
+        press(page, "Start" if code in (1003, 1009) else "Start again")
         expect(page.locator(LOCKED)).to_have_count(2)
         expect(page.locator(".unconfirmed").first).to_be_visible()
+
+
+LIMIT = "the session reached its limit of 2 s of audio"
+KEPT = "The text until then is kept."
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason", "words"),
+    [
+        (
+            None,
+            1012,
+            "the server stops",
+            "The server is shutting down or restarting. Wait until it is back, then start again.",
+        ),
+        (LIMIT, 1008, "limit", f"The session reached its limit of 2 s of audio. {KEPT}"),
+        ("VAD failed; start a new session", 1011, "internal", f"VAD failed; start a new session. {KEPT}"),
+        (None, 1011, "internal error", "The server had an internal error. Its log has the cause."),
+        (
+            None,
+            1013,
+            "no room!",
+            "The server has too much to do. It says: “no room!”. Wait a moment, then start again.",
+        ),
+    ],
+)
+def test_the_end_of_a_session_is_said_once_and_in_sentences(
+    open_page: OpenPage, error: str | None, code: int, reason: str, words: str
+) -> None:
+    def scene(peer: Peer) -> None:
+        peer.read_until("START")
+        peer.event("started")
+        peer.read_audio(180)
+        peer.result([BEST], final=True)
+        if error:
+            peer.event("error", error=error)
+        peer.close(code, reason)
+
+    with ScriptedServer(scene) as server:
+        page = open_page(server.url)
+        press(page, "Start")
+        expect(page.locator("#status")).to_have_text("Disconnected")
+        expect(page.locator(".notice p")).to_have_text([words])
+        expect(page.get_by_role("button", name="Start again")).to_be_visible()
+
+
+def test_an_earlier_error_is_not_taken_for_the_cause(open_page: OpenPage) -> None:
+    def scene(peer: Peer) -> None:
+        peer.read_until("START")
+        peer.event("started")
+        peer.event("error", error="unknown language: xy")
+        peer.close(1011, "internal error")
+
+    with ScriptedServer(scene) as server:
+        page = open_page(server.url)
+        press(page, "Start")
+        expect(page.locator(".notice strong")).to_have_text(
+            ["The server says: unknown language: xy.", "The server had an internal error."]
+        )
+
+
+@pytest.mark.parametrize("stopped_first", [False, True])
+def test_a_file_that_reaches_a_limit_is_not_finished(
+    open_page: OpenPage, tmp_path: Path, *, stopped_first: bool
+) -> None:
+    path = tmp_path / "tones.wav"
+    write_wav(path, tones(16000, 0.5, 300), 16000)
+
+    def scene(peer: Peer) -> None:
+        peer.read_until("STOP" if stopped_first else "START")
+        peer.result([BEST], final=True)
+        peer.event("error", error=LIMIT)
+        peer.close(1008, "limit")
+
+    with ScriptedServer(scene) as server:
+        page = open_page(server.url, microphone=None)
+        send_file(page, path, fast=True)
+        expect(page.locator("#status")).to_have_text("Disconnected")
+        expect(page.locator("#notices")).to_contain_text("The session reached its limit")
+        expect(page.locator(LOCKED)).to_have_count(1)
+        expect(page.get_by_role("button", name="again")).to_have_count(0)
 
 
 def test_text_from_the_server_is_text_and_nothing_else(open_page: OpenPage) -> None:
@@ -139,8 +225,8 @@ def test_errors_from_the_server_are_shown_and_counted(open_page: OpenPage) -> No
         page = open_page(server.url)
         press(page, "Start")
         expect(page.locator(".notice")).to_have_count(3)
-        expect(page.locator(".notice").first).to_contain_text("a segment could not be recognized (3 times)")
-        press(page, "Dismiss: The server says: something else")
+        expect(page.locator(".notice").first).to_contain_text("a segment could not be recognized. (3 times)")
+        press(page, "Dismiss: The server says: something else.")
         expect(page.locator(".notice")).to_have_count(2)
         press(page, "Stop")
         expect(page.locator("#status")).to_have_text("Finished")
@@ -188,7 +274,12 @@ def test_a_microphone_that_cannot_be_had_is_explained(open_page: OpenPage, name:
         )
         press(page, "Start")
         expect(page.locator("#notices")).to_contain_text(words)
+        expect(page.get_by_role("button", name=re.compile("start|again", re.IGNORECASE))).to_have_count(1)
         expect(page.get_by_role("button", name="Start", exact=True)).to_be_enabled()
+        expect(page.locator("#status")).to_have_text("Not started")
+        page.get_by_label("File", exact=True).check()
+        expect(page.locator("#notices")).to_be_empty()
+        expect(page.locator("#status")).to_have_text("Ready")
 
 
 def test_without_a_secure_context_the_page_says_what_works(open_page: OpenPage, tmp_path: Path) -> None:

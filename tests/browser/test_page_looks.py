@@ -33,6 +33,7 @@ def test_nothing_scrolls_sideways(open_page: OpenPage, width: int, scheme: Any) 
         page = open_page(server.url, viewport={"width": width, "height": 760}, color_scheme=scheme)
         if page.get_by_role("button", name="Settings").is_visible():
             press(page, "Settings")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
         press(page, "Start")
         expect(page.locator("#partial-text")).to_have_text(word)
         widest = page.evaluate("document.documentElement.scrollWidth")

@@ -155,14 +155,25 @@ def test_a_file_may_be_stopped_or_dropped_on_the_page(open_page: OpenPage, tmp_p
         assert server.peers[0].audio_ms < 5000
 
 
+EMPTY_WAV = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x80\x3e\0\0\0\x7d\0\0\2\0\x10\0data\0\0\0\0"
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"this is no sound", "cannot read “words.wav” as audio"), (None, "No file is chosen.")],
+    [
+        (b"this is no sound", "This browser cannot read “words.wav” as audio."),
+        (b"", "“words.wav” holds no audio."),
+        (EMPTY_WAV, "“words.wav” holds no audio."),
+        (EMPTY_WAV[:36], "“words.wav” holds no audio."),
+        (EMPTY_WAV[:12] + b"LIST\3\0\0\0abc\0" + EMPTY_WAV[12:], "“words.wav” holds no audio."),
+        (None, "No file is chosen."),
+    ],
 )
-def test_a_file_that_cannot_be_sent_is_named(
+def test_a_file_that_cannot_be_sent_is_named_until_another_is_chosen(
     open_page: OpenPage, tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    path = tmp_path / "words.wav"
+    path, good = tmp_path / "words.wav", tmp_path / "good.wav"
+    write_wav(good, tones(16000, 0.3, 300), 16000)
     with ScriptedServer(listen) as server:
         page = open_page(server.url, microphone=None)
         page.get_by_label("File", exact=True).check()
@@ -170,6 +181,15 @@ def test_a_file_that_cannot_be_sent_is_named(
             path.write_bytes(content)
             page.get_by_label("Audio file").set_input_files(path)
         press(page, "Start")
-        expect(page.locator("#notices")).to_contain_text(words)
+        expect(page.locator(".notice strong")).to_have_text(words)
         expect(page.locator("#status")).to_have_text("Not started")
+        expect(page.get_by_role("button", name=re.compile("again", re.IGNORECASE))).to_have_count(0)
+        page.get_by_label("As fast as possible").check()
+        expect(page.locator("#status")).to_have_text("Not started")
+        with page.expect_file_chooser() as chooser:
+            press(page, "Choose a file")
+        chooser.value.set_files(good)
+        expect(page.locator("#notices")).to_be_empty()
+        expect(page.locator("#status")).to_have_text("Ready")
+        assert page.locator("body").get_attribute("data-trouble") is None
         assert server.peers == []

@@ -127,8 +127,11 @@ class Driver:
 
     def _score(self, job: ScoreJob) -> Probabilities:
         key = (job.epoch, job.channel)
+        assert job.first == (key not in self._rest), "first goes with the first job of a stream, and no other"
         held = np.concatenate([self._rest.get(key, np.zeros(0, np.float32)), job.samples])
         hops = len(held) // HOP
         self._rest[key] = held[hops * HOP :]
+        if job.last:
+            self._rest[key] = None  # type: ignore[assignment] # whatever follows fails
         levels = np.abs(held[: hops * HOP]).reshape(hops, HOP).max(axis=1, initial=0.0)
         return (levels > 0.05).astype(np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.audio import AudioBuffer, Framer, Pcm16Reader
+from realtime_server.core.audio import AudioBuffer, Pcm16Reader
 from realtime_server.core.segments import FRAME, HOP
 from tests.audio import silence, tone
 
@@ -27,37 +26,6 @@ def test_pcm16_spans_minus_one_to_one() -> None:
     samples = Pcm16Reader().receive_bytes(np.array([-32768, 0, 32767], "<i2").tobytes())
     assert samples.dtype == np.float32
     assert samples.tolist() == [-1.0, 0.0, 32767 / 32768]
-
-
-@given(st.lists(st.integers(0, 3000), max_size=8), st.integers(0, 5 * FRAME))
-def test_frames_come_out_in_order_and_whole(sizes: list[int], at_most: int) -> None:
-    audio = np.arange(sum(sizes), dtype=np.float32)
-    framer, taken, position = Framer(), [], 0
-    for size in sizes:
-        framer.receive_samples(audio[position : position + size])
-        position += size
-        frames = framer.take(at_most)
-        assert len(frames) <= at_most
-        assert len(frames) % FRAME == 0
-        taken.append(frames)
-    taken.append(framer.take_rest())
-    assert framer.ready == 0
-    assert np.array_equal(np.concatenate(taken), audio)
-
-
-def test_taking_costs_what_is_taken_however_much_waits() -> None:
-    framer = Framer()
-    tracemalloc.start()
-    try:
-        for _ in range(50):
-            for _ in range(100):
-                framer.receive_samples(silence(0.1))
-            before, _ = tracemalloc.get_traced_memory()
-            tracemalloc.reset_peak()
-            assert len(framer.take(10 * FRAME)) == 10 * FRAME
-            assert tracemalloc.get_traced_memory()[1] - before < 20 * FRAME * 4
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_buffer_is_addressed_by_absolute_position() -> None:

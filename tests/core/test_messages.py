@@ -61,6 +61,22 @@ def test_what_cannot_be_read_is_answered_in_words(text: str, words: str) -> None
     assert len(command.message) < 200
 
 
+@pytest.mark.parametrize("name", ["HOTWORDS", "LANGUAGE", "POSTPROCESS_HOTWORDS", "NONSENSE"])
+@pytest.mark.parametrize("length", [1_000, 65_000, 10_000_000])
+def test_what_is_told_about_a_long_command_is_short(name: str, length: int) -> None:
+    command = decode(f"{name}:=>" + "x" * length)
+    if isinstance(command, m.Invalid):
+        assert len(command.message) < 300
+    else:
+        assert length <= m.LONGEST_COMMAND
+
+
+def test_a_very_long_command_is_refused_unread() -> None:
+    command = decode("HOTWORDS:" + "a," * 5_000_000)
+    assert isinstance(command, m.Invalid)
+    assert "the limit is 65536" in command.message
+
+
 def test_audio_passes_as_it_is() -> None:
     assert decode(b"\x01\x02\x03") == b"\x01\x02\x03"
 

@@ -103,6 +103,16 @@ def test_after_a_failure_the_next_request_covers_the_same_audio() -> None:
     assert ask(p, 1.3) == PartialRequest(0, to_samples(1300), first=False, settles=False)
 
 
+def test_a_failed_settling_request_waits_like_any_other() -> None:
+    p = planner(quiet=6 * S)
+    ask(p, 8.0)
+    p.receive_text("one")
+    assert ask(p, 8.8)
+    p.receive_failure()
+    assert ask(p, 9.5) is None
+    assert ask(p, 9.6) == PartialRequest(0, 6 * S, first=False, settles=True)
+
+
 def test_a_text_that_was_not_asked_for_is_a_bug() -> None:
     with pytest.raises(RuntimeError, match="without a request"):
         planner().receive_text("x")

@@ -275,6 +275,49 @@ def test_a_stall_closes_the_open_segment_once() -> None:
     assert len(driver.sentences) == 2
 
 
+def test_a_stall_closes_where_the_audio_stalled_also_when_scores_come_late() -> None:
+    driver = started()
+    driver.hold_scores = True
+    driver.hear(tone(1.5))
+    driver.protocol.receive_stall()
+    driver.turn()
+    driver.hear(tone(3.0))
+    driver.release_scores()
+    driver.say("STOP")
+    assert [(s["start"], s["end"]) for s in driver.messages[-2]["sentences"]] == [(0, 1500), (1500, 4500)]
+
+
+def test_settings_do_not_stop_the_clock_that_clients_see() -> None:
+    driver = started()
+    for _ in range(20):
+        driver.hear(silence(0.5))
+        driver.say("HOTWORDS:a")
+    assert len([a for a in driver.messages if "duration_ms" in a]) >= 8
+
+
+def test_after_stop_the_final_is_the_next_message() -> None:
+    driver = started(lambda job: None if job.kind != "partial" else spans(job))
+    driver.hear(speech_pattern([(1.0, 1.0)] * 3))
+    driver.say("STOP")
+    seen = len(driver.messages)
+    for job in list(driver.pending):
+        driver.answer(job, spans(job))
+    final, stopped = driver.messages[seen:]
+    assert (final["is_final"], len(final["sentences"])) == (True, 3)
+    assert stopped == {"event": "stopped"}
+
+
+def test_the_end_in_the_middle_of_a_commit() -> None:
+    driver = in_state(State.COMMITTING)
+    driver.protocol.receive_end()
+    driver.turn()
+    while driver.pending:
+        driver.answer(driver.pending[0], Decoded("kept"))
+    assert driver.protocol.state is State.ENDED
+    assert driver.messages[0]["is_final"] is True
+    assert driver.messages[0]["sentences"][0]["text"] == "kept"
+
+
 def test_a_stall_without_a_session_is_nothing() -> None:
     driver = Driver()
     driver.protocol.receive_stall()
@@ -341,29 +384,55 @@ class TestCommit:
 
 class TestFailures:
     def test_a_failed_segment_is_told_after_its_result(self) -> None:
-        driver = started(lambda job: EngineError("out of memory"))
+        driver = started(lambda job: None if job.kind == "partial" else EngineError("out of memory"))
         driver.hear(np.concatenate([tone(1.0), silence(1.0)]))
-        driver.say("STOP")
-        error, final, stopped = driver.messages[-3:]
+        result, error = driver.messages[1:3]
+        assert result["sentences"] == []
         assert "0.0 to 1.2 s could not be recognised: out of memory" in error["error"]
-        assert final["is_final"] is True
-        assert stopped == {"event": "stopped"}
         assert driver.protocol.counts.failed == 1
         assert driver.protocol.counts.errors == 1
+
+    def test_after_stop_the_error_follows_the_final(self) -> None:
+        driver = started(lambda job: EngineError("out of memory"))
+        driver.hear(tone(1.0))
+        seen = len(driver.messages)
+        driver.say("STOP")
+        final, error, stopped = driver.messages[seen:]
+        assert final["is_final"] is True
+        assert "out of memory" in error["error"]
+        assert stopped == {"event": "stopped"}
 
     def test_a_deadline_is_a_failure(self) -> None:
         driver = started(lambda job: EngineTimeoutError("no answer within 10 s"))
         driver.hear(tone(1.0))
         driver.say("STOP")
-        assert "no answer within 10 s" in driver.messages[-3]["error"]
+        assert "no answer within 10 s" in driver.messages[-2]["error"]
 
     def test_a_recovered_segment_is_counted_and_no_error(self) -> None:
-        answers = {"partial": Decoded("hello world"), "final": EngineError("x"), "eager": EngineError("x")}
-        driver = started(lambda job: answers[job.kind])
-        driver.hear(np.concatenate([tone(1.0), silence(0.15)]))
-        driver.hear(silence(1.0))
-        assert driver.protocol.counts.recovered + driver.protocol.counts.failed == 1
-        assert driver.messages[-1].get("event") != "started"
+        driver = started(lambda job: Decoded("hello world" if job.kind == "partial" else ""))
+        driver.hear(np.concatenate([tone(2.5), silence(1.0)]))
+        assert driver.sentences == ["hello world"]
+        assert driver.protocol.counts.recovered == 1
+        assert driver.of(m.Failed) == []
+
+    def test_a_failing_engine_is_not_asked_again_and_again_for_the_same_audio(self) -> None:
+        driver = started(lambda job: EngineError("gone"))
+        driver.hear(tone(12.0))
+        assert len(driver.jobs) < 20
+
+    def test_what_a_failed_scorer_did_not_judge_is_told_also_at_shutdown(self) -> None:
+        driver = started()
+        driver.hold_scores = True
+        driver.hear(tone(5.0))
+        driver.protocol.receive_end()
+        driver.turn()
+        driver.protocol.receive_failure(driver.held_scores[0], EngineTimeoutError("no answer"))
+        driver.turn()
+        final, error = driver.messages[-2:]
+        assert (final["is_final"], final["duration_ms"], final["sentences"]) == (True, 0, [])
+        assert "voice activity detection failed: no answer" in error["error"]
+        (closing,) = driver.of(m.Closing)
+        assert closing.close_code == 1012
 
     def test_without_a_scorer_the_session_ends_with_what_it_has(self) -> None:
         driver = started()
@@ -460,6 +529,31 @@ class TestLimits:
         assert "more than 2 s of audio wait" in self.ended_with(driver)
         assert driver.messages[-2]["sentences"][0]["text"] == "kept"
 
+    def test_undecoded_audio_behind_a_commit_is_still_heard(self) -> None:
+        driver = started(hold("final"), replace(CLIENT, limits=Limits(undecoded_s=3.0)))
+        driver.hear(tone(1.0))
+        driver.say("COMMIT", "LANGUAGE:en")
+        driver.hear(tone(4.0))
+        driver.say("START")
+        for job in list(driver.pending):
+            driver.answer(job, spans(job))
+        while driver.pending:
+            driver.answer(driver.pending[0], spans(driver.pending[0]))
+        assert "more than 3 s of audio wait" in self.ended_with(driver)
+        # What came up to the packet that passed the limit.
+        final = driver.messages[-2]
+        assert final["sentences"][-1]["end"] == final["duration_ms"] > 3000
+
+    def test_audio_behind_a_commit_ends_where_the_next_session_begins(self) -> None:
+        driver = started(hold("final"), replace(CLIENT, limits=Limits(undecoded_s=3.0)))
+        driver.hear(tone(1.0))
+        driver.say("COMMIT", "STOP", "START")
+        driver.hear(tone(4.0))
+        while driver.pending:
+            driver.answer(driver.pending[0], spans(driver.pending[0]))
+        assert "more than 3 s of audio wait" in self.ended_with(driver)
+        assert driver.messages[-2]["duration_ms"] == 1000
+
     def test_sentences(self) -> None:
         driver = started(settings=self.limited(sentences=2))
         driver.hear(speech_pattern([(1.0, 1.0)] * 3))
@@ -469,7 +563,9 @@ class TestLimits:
     def test_waiting_commands(self) -> None:
         driver = started(hold("final"), self.limited(queued_commands=10))
         driver.hear(tone(1.0))
-        driver.say("STOP", *["START"] * 30)
+        driver.say("STOP", *["START"] * 10)
+        assert driver.of(m.Closing) == []
+        driver.say("START")
         driver.answer(driver.pending[0], Decoded("kept"))
         assert "too many commands" in self.ended_with(driver)
 

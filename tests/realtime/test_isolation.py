@@ -25,7 +25,7 @@ from tests.realtime.harness import (
     texts,
 )
 
-BUSY_S = 2.0  # a round trip on a machine that does ten other things; minutes would be the fault
+BUSY_S = 5.0  # a round trip on a machine that does ten other things; minutes would be the fault
 
 
 async def round_trip_s(client: Client) -> float:
@@ -60,14 +60,20 @@ async def paced(service: Service, seconds: float, pace: float) -> tuple[Message,
 
 
 async def test_four_speakers_on_two_slots_each_lag_little_more_than_one_alone() -> None:
-    """R1, ten times as fast: 0.1 s per decode, 6 s of speech in 0.6 s."""
+    """R1, ten times as fast: 0.1 s per decode, 6 s of speech in 0.6 s.
+
+    A machine that does other things may spoil a try; a server that lets sessions wait for each other spoils all.
+    """
     async with serving(FakeEngine(slots=2, decode_s=0.1)) as service:
-        _, alone_ms, _ = await paced(service, 6.0, 10.0)
-        together = await asyncio.gather(*(paced(service, 6.0, 10.0) for _ in range(4)))
-    for final, lag_ms, to_final_s in together:
-        assert len(texts(final)[0].split()) == 12
-        assert lag_ms <= 2 * alone_ms + 2000  # ms of audio: 0.2 s of the clock for a busy machine
-        assert to_final_s <= 0.35 + 0.5
+        for left in (2, 1, 0):
+            _, alone_ms, _ = await paced(service, 6.0, 10.0)
+            together = await asyncio.gather(*(paced(service, 6.0, 10.0) for _ in range(4)))
+            assert all(len(texts(final)[0].split()) == 12 for final, _, _ in together)
+            worst_ms = max(lag_ms for _, lag_ms, _ in together)
+            worst_s = max(to_final_s for _, _, to_final_s in together)
+            if worst_ms <= 2 * alone_ms + 1000 and worst_s <= 0.35 + 0.1:
+                return
+            assert left, f"lag {worst_ms} ms of audio, alone {alone_ms}; final after {worst_s} s"
 
 
 async def test_two_connections_share_nothing() -> None:

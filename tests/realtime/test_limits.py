@@ -121,6 +121,7 @@ async def test_the_time_of_a_decode() -> None:
         await client.hear(tone(1.0))
         await client.say("STOP", "START", pcm16(tone(0.5)), "STOP")
         assert texts(await client.final()) in ([], ["one"])
+        await client.event("stopped")
         (error,) = (message for message in client.messages if "error" in message)
         assert error["error"] == "the audio from 0.0 to 1.0 s could not be recognised: no answer within 1.0 s"
         assert texts(await client.final()) == ["one"]

@@ -201,7 +201,7 @@ async def test_sigterm_with_an_engine_that_never_answers() -> None:
         await client.event("language_set")
         server.signal()
         assert await client.closed() == 1012
-        *_, error, final = client.messages
+        *_, final, error = client.messages
         assert "could not be recognised: the server stops" in error["error"]
         assert final["is_final"] is True
         log = await log_of(server)
