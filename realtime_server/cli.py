@@ -9,8 +9,9 @@ import signal
 import sys
 from collections.abc import Coroutine, Sequence
 
-from realtime_server import __version__, cli_models, config, demo
-from realtime_server.engines.base import Engine
+import realtime_server
+from realtime_server import __version__, cli_models, config, demo, flags
+from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.loading import load_engine, load_scorer
 from realtime_server.errors import ConfigurationError, RealtimeServerError
 from realtime_server.realtime.server import RealtimeServer
@@ -21,13 +22,11 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0 done, 1 failed, 2 wrong arguments."""
-    parser = argparse.ArgumentParser(
-        prog="realtime-server", description=__import__("realtime_server").__doc__
-    )
+    parser = argparse.ArgumentParser(prog="realtime-server", description=realtime_server.__doc__)
     parser.add_argument("--version", action="version", version=f"realtime-server {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve live sessions and the page", description=_serve.__doc__)
-    config.add_arguments(serve)
+    flags.add_arguments(serve)
     serve.set_defaults(run=_serve)
     demonstrate = commands.add_parser(
         "demo", help="hear it work: fetch, serve, stream a recording, print the text"
@@ -56,36 +55,53 @@ def _serve(arguments: argparse.Namespace) -> int:
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
     logger.info("loading the recognizer '%s'", settings.engine.engine)
-    engine = load_engine(settings.engine)
-    config.check_engine(settings, engine.capabilities)
-    _run(_serve_until_signal(settings, engine))
+    scorer = load_scorer(settings.engine, settings.vad)
+    engine = load_engine(
+        settings.engine
+    )  # last: it may hold a GPU, and is closed from here on whatever happens
+    _run(_serve_until_signal(settings, engine, scorer))
     return 0
 
 
-async def _serve_until_signal(settings: config.ServeConfig, engine: Engine) -> None:
-    scorer = load_scorer(settings.engine, settings.vad)
+async def _serve_until_signal(settings: config.ServeConfig, engine: Engine, scorer: Scorer) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        config.check_engine(settings, engine.capabilities)
+        if await _warm_up(engine, stop):
+            await _listen(settings, engine, scorer, stop)
+    finally:
+        await engine.aclose()
+        await scorer.aclose()
+    logger.info("stopped")
+
+
+async def _warm_up(engine: Engine, stop: asyncio.Event) -> bool:
+    """Warm up unless told to stop meanwhile; True if the engine is ready."""
+    stopping, warming = asyncio.create_task(stop.wait()), asyncio.create_task(engine.warmup())
+    await asyncio.wait((stopping, warming), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if warming.done():
+        await warming
+        return not stop.is_set()
+    warming.cancel()
+    await asyncio.wait((warming,))
+    return False
+
+
+async def _listen(settings: config.ServeConfig, engine: Engine, scorer: Scorer, stop: asyncio.Event) -> None:
     description = {"engine": settings.engine.engine, "endpointing": settings.endpointing}
     server = RealtimeServer(
         engine, scorer, settings.session, settings.server,
         page=find_resource("static/client_mic.html"), description=description, clocks=settings.clocks,
     )  # fmt: skip
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        await engine.warmup()
-        port = await server.start()
-        host = settings.server.host
-        logger.info(
-            "ready: the page is at http://%s:%d/, clients connect to ws://%s:%d/", host, port, host, port
-        )
-        await stop.wait()
-        logger.info("stopping: %d sessions get their finals", len(server.hub.sessions))
-        await server.stop()
-    finally:
-        await engine.aclose()
-        await scorer.aclose()
+    port = await server.start()
+    host = settings.server.host
+    logger.info("ready: the page is at http://%s:%d/, clients connect to ws://%s:%d/", host, port, host, port)
+    await stop.wait()
+    logger.info("stopping: sessions that wait for their finals: %d", len(server.hub.sessions))
+    await server.stop()
 
 
 def _run(main: Coroutine[None, None, None]) -> None:

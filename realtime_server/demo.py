@@ -21,7 +21,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import IO, Any
 
-from realtime_server import config, weights
+from realtime_server import config, flags, weights
 from realtime_server.engines.loading import ENGINES
 from realtime_server.errors import ConfigurationError, RealtimeServerError
 from realtime_server.resources import command, find_resource
@@ -44,12 +44,12 @@ for evil, in the superlative degree of comparison only.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `demo`."""
     parser.add_argument("--file", type=Path, help="stream this recording (default: 44 s of Dickens, fetched)")
-    parser.add_argument("--port", type=config.port, default=0, help="of the server (default: a free one)")
+    parser.add_argument("--port", type=flags.port, default=0, help="of the server (default: a free one)")
     engines = sorted(ENGINES)
     parser.add_argument(
         "--engine", choices=engines, default="embedded", help="as for serve (default: %(default)s)"
     )
-    parser.add_argument("--pace", type=config.pace, default=1.0, help="1: as spoken, 0: as fast as it goes")
+    parser.add_argument("--pace", type=flags.pace, default=1.0, help="1: as spoken, 0: as fast as it goes")
 
 
 def run(arguments: argparse.Namespace) -> int:

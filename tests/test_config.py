@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from realtime_server import config
+from realtime_server import config, flags
 from realtime_server.cli import main
 from realtime_server.engines.fake import CAPABILITIES
 from realtime_server.errors import ConfigurationError
@@ -21,7 +21,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    config.add_arguments(parser)
+    flags.add_arguments(parser)
     return parser
 
 

@@ -166,7 +166,7 @@ async def test_sigterm_while_people_speak() -> None:
         async with server.client() as one, server.client() as two, server.client() as idle:
             await asyncio.gather(speak(one), speak(two))
             server.signal()
-            await server.until_logged("stopping: 3 sessions")
+            await server.until_logged("finals: 3")
             service = Service(None, server.port)  # type: ignore[arg-type]
             assert (await ask(service, "/ready")).status == 503
             with pytest.raises(InvalidStatus):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from realtime_server import config
+from realtime_server import config, flags
 from realtime_server.core.messages import Invalid, WireV1
 from realtime_server.engines.loading import load_engine, load_scorer
 from tests.audio import pcm16, silence, tone
@@ -93,7 +93,7 @@ def read_flags(line: Line) -> config.ServeConfig:
 
 def serve_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    config.add_arguments(parser)
+    flags.add_arguments(parser)
     return parser
 
 

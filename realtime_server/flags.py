@@ -1,0 +1,158 @@
+"""The flags of `realtime-server serve`. A number is held against its bounds as it is parsed, so that the error names
+the flag and quotes what was given; defaults live in the options classes that config.py makes of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from realtime_server.core.endpointing_options import SHORTEST_CAP_MS
+from realtime_server.core.settings import Limits
+from realtime_server.engines.loading import ENGINES
+from realtime_server.engines.nano_options import DEVICES, HUBS, NanoOptions
+from realtime_server.realtime.options import ServerOptions
+from realtime_server.realtime.session import Clocks
+from realtime_server.resources import command
+
+EPILOG = """\
+examples:
+  {serve}                              # the CPU recognizer, the page at http://127.0.0.1:10095/
+  {serve} --endpointing fixed:600      # lock a sentence after every pause of 0.6 s
+  {serve} --language zh --hotword-file hotword_list.txt
+  {serve} --engine fake --vad level    # no model at all: try clients and load
+
+endpointing decides when a sentence is locked:
+  dynamic       2 s of silence after a short sentence, less the longer it grows (the default)
+  dynamic:5000:2000,15000:800,inf:300   the same with your own LENGTH_MS:SILENCE_MS rows
+  fixed:600     always after 600 ms
+  client        only when the client sends COMMIT (or STOP), and after 30 s
+"""
+
+Number = TypeVar("Number", int, float)
+
+
+def bounded(kind: Callable[[str], Number], what: str, least: float, most: float) -> Callable[[str], Number]:
+    """Make an argparse type for numbers from `least` to `most`; argparse puts the flag before its errors."""
+
+    def read(text: str) -> Number:
+        with suppress(ValueError):
+            value = kind(text)
+            if least <= value <= most:  # not so for nan
+                return value
+        raise argparse.ArgumentTypeError(f"expected {what}, not {text}")
+
+    return read
+
+
+ABOVE_ZERO = math.ulp(0.0)  # the least number that is
+count = bounded(int, "a whole number above zero", 1, math.inf)
+seconds = bounded(float, "a number of seconds above zero, at most a billion", ABOVE_ZERO, 1e9)
+segment_seconds = bounded(float, "a number of seconds from 1 to 60", SHORTEST_CAP_MS / 1000, 60)
+milliseconds = bounded(float, "a number of milliseconds from 0 to a billion", 0, 1e9)
+share = bounded(float, "a share, above 0 and at most 1", ABOVE_ZERO, 1)
+port = bounded(int, "a whole number from 0 to 65535", 0, 65_535)
+pace = bounded(float, "a number from 0 to 1000", 0, 1000)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `serve`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG.format(serve=command("serve"))
+    parser.usage = "%(prog)s [--FLAG [VALUE]]...  (--help lists the flags)"  # all of them would hide an error
+    _add_recognizer(parser.add_argument_group("recognizer").add_argument)
+    _add_nano(parser.add_argument_group("Fun-ASR-Nano").add_argument)
+    _add_session(
+        parser.add_argument_group("defaults of a session (clients may change the first two)").add_argument
+    )
+    _add_server(parser.add_argument_group("listening").add_argument)
+    _add_limits(parser.add_argument_group("limits").add_argument)
+
+
+Add = Callable[..., argparse.Action]
+
+
+# fmt: off
+def _add_recognizer(add: Add) -> None:
+    add("--engine", choices=sorted(ENGINES), default="embedded",
+        help="embedded: whisper-base on the CPU; funasr-nano: Fun-ASR-Nano in vLLM; funasr-nano-torch: the same, slow, "
+             "without vLLM; fake: counts half seconds (default: embedded)")
+    add("--model", metavar="DIR|NAME",
+        help="folder with the recognizer's weights, or for funasr-nano their name at the hub (default: the fetched "
+             f"ones; {NanoOptions().model})")
+    add("--workers", type=count, metavar="N",
+        help="decoding threads of the embedded engine (default: one per core)")
+    add("--vad", choices=("fsmn", "level"), default="fsmn",
+        help="fsmn: a network; level: loudness, for tests (default: fsmn)")
+    add("--vad-model", type=Path, metavar="DIR", help="folder with FSMN-VAD (default: the fetched one)")
+    add("--fake-decode-ms", type=milliseconds, default=0.0, metavar="MS",
+        help="time per decode of the fake engine (default: 0)")
+    add("--fake-slots", type=count, default=2, metavar="N",
+        help="decodes at once of the fake engine (default: 2)")
+
+
+def _add_nano(add: Add) -> None:
+    nano = NanoOptions()
+    add("--hub", choices=HUBS, default=nano.hub,
+        help="where the model is fetched: ms ModelScope, hf Hugging Face (default: %(default)s)")
+    add("--device", choices=DEVICES, default=nano.device, help="default: %(default)s")
+    add("--dtype", default=nano.dtype, help="auto, bfloat16, float32 (default: %(default)s)")
+    add("--tensor-parallel-size", type=count, default=nano.tensor_parallel_size, metavar="N",
+        help="GPUs that the language model is spread over (default: %(default)s)")
+    add("--gpu-memory-utilization", type=share, default=nano.gpu_memory_utilization, metavar="SHARE",
+        help="of the GPU's memory, for the language model (default: %(default)s)")
+    add("--max-model-len", type=count, default=nano.max_model_len, metavar="N",
+        help="longest prompt and answer together, tokens (default: %(default)s)")
+
+
+def _add_session(add: Add) -> None:
+    add("--language", default="auto",
+        help="a language's name, in English or Chinese, or its code: zh, 中文, English (default: auto)")
+    add("--hotword-file", type=Path, metavar="FILE",
+        help="words that are likely to be spoken, one per line, # for comments")
+    add("--endpointing", "--endpoint-mode", default="dynamic", metavar="MODE",
+        help="dynamic, fixed:MS or client; see below (default: dynamic)")
+    add("--silence-schedule", metavar="ROWS",
+        help="LENGTH_MS:SILENCE_MS,… for dynamic endpointing; inf for the last length")
+    add("--max-segment-seconds", type=segment_seconds, default=30.0, metavar="S",
+        help="longer speech is cut at a quiet place (default: 30)")
+    add("--no-eager", action="store_true",
+        help="do not decode in pauses before they are long enough to lock")
+
+
+def _add_server(add: Add) -> None:
+    server = ServerOptions()
+    add("--host", default=server.host,
+        help="address; 0.0.0.0 lets other machines in, unencrypted (default: %(default)s)")
+    add("--port", type=port, default=server.port, help="0 takes a free one (default: %(default)s)")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"),
+        help="transcripts appear at debug only (default: info)")
+
+
+def _add_limits(add: Add) -> None:
+    limits, server, clocks = Limits(), ServerOptions(), Clocks()
+    add("--max-sessions", type=count, default=server.max_sessions, metavar="N",
+        help="connections at once; more get HTTP 503 (default: %(default)s)")
+    add("--max-message-bytes", type=count, default=server.max_message_bytes, metavar="N",
+        help="of one frame; more closes with 1009 (default: %(default)s)")
+    add("--max-session-seconds", type=seconds, default=limits.session_s, metavar="S",
+        help="audio of one session (default: %(default)g)")
+    add("--max-undecoded-seconds", type=seconds, default=limits.undecoded_s, metavar="S",
+        help="audio that waits to be decoded (default: %(default)g)")
+    add("--max-sentences", type=count, default=limits.sentences, metavar="N",
+        help="of one session (default: %(default)s)")
+    add("--max-hotwords", type=count, default=limits.hotwords, metavar="N",
+        help="words in one list (default: %(default)s)")
+    add("--max-hotword-characters", type=count, default=limits.hotword_characters, metavar="N",
+        help="of one list together (default: %(default)s)")
+    add("--stall-seconds", type=seconds, default=clocks.stall_s, metavar="S",
+        help="without audio for so long, the open sentence is locked (default: %(default)g)")
+    add("--deadline-seconds", type=seconds, default=clocks.deadline_s, metavar="S",
+        help="of a decode, plus twice its audio (default: %(default)g)")
+    add("--shutdown-seconds", type=seconds, default=server.shutdown_s, metavar="S",
+        help="for the finals of all sessions after SIGTERM (default: %(default)g)")
+# fmt: on
