@@ -101,8 +101,11 @@ class SessionConnection:
                 if self._clock() - self._heard_s > options.ping_timeout_s and not pong.done():
                     self._drop("the client is gone")
         # Closed, but the TCP connection lives on as long as there are messages that the client does not take.
-        await asyncio.sleep(options.close_s)
-        self._drop("the client hung up without reading its messages")
+        try:
+            async with asyncio.timeout(options.close_s):
+                await self._connection.wait_closed()
+        except TimeoutError:
+            self._drop("the client hung up without reading its messages")
 
     async def _close(self, code: int, reason: str) -> None:
         """Close the connection, or see to it that one which is closing does."""

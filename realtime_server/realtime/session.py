@@ -78,7 +78,10 @@ class RealtimeASRSession:
         self._wire: m.Wire = m.WireV1()
         self._pcm = Pcm16Reader()
         self._ended = asyncio.Event()
-        self._running: dict[int, tuple[Job, asyncio.Task[None]]] = {}
+        self._running: dict[int, tuple[Job, asyncio.Task[None]]] = {}  # jobs whose answer is wanted
+        self._tasks: set[asyncio.Task[None]] = (
+            set()
+        )  # theirs, and those that were told to stop and have not yet
         self._finals = asyncio.Semaphore(max(1, engine.capabilities.concurrency))
         self._deadlines: dict[int, tuple[asyncio.Timeout, float]] = {}  # of decodes; oldest first
         self._stall: asyncio.TimerHandle | None = None
@@ -148,7 +151,7 @@ class RealtimeASRSession:
     async def aclose(self) -> None:
         """Abort whatever still runs and free what the session holds; it takes nothing more."""
         self._over()
-        tasks = [task for _, task in self._running.values()]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -170,7 +173,10 @@ class RealtimeASRSession:
     def _turn(self) -> None:
         """Do what the protocol wants done next."""
         for job in self._protocol.jobs_to_run():
-            self._running[job.id] = job, asyncio.create_task(self._run(job))
+            task = asyncio.create_task(self._run(job))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self._running[job.id] = job, task
         for job_id in self._protocol.jobs_to_cancel():
             if job_id in self._running:
                 self._running.pop(job_id)[1].cancel()

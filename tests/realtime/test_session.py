@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -460,3 +460,28 @@ async def test_limits_are_told_to_the_operator(caplog: pytest.LogCaptureFixture)
     async with session(settings=replace(FIXED, limits=Limits(session_s=1.0))) as live:
         await transcribe(live, tone(2.0))
     assert "the session reached its limit of 1 s of audio" in caplog.text
+
+
+async def test_closing_waits_for_decodes_that_take_their_time_to_stop() -> None:
+    """An engine may be closed right after its sessions: nothing of theirs may still run in it."""
+
+    class Reluctant(FakeEngine):
+        stopped = 0
+
+        async def transcribe(self, job: DecodeJob, on_text: Callable[[str], None] | None = None) -> Decoded:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.02)
+                self.stopped += 1
+            raise AssertionError
+
+    engine = Reluctant()
+    async with session(engine) as live:
+        live.feed("START")
+        live.feed(pcm16(tone(1.0)))
+        await eventually(lambda: bool(live._tasks))
+        await asyncio.sleep(0.01)
+        live.feed("START")
+    assert engine.stopped == 1
+    assert live._tasks == set()
