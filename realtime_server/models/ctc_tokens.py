@@ -40,6 +40,7 @@ class CtcTokenizer:
         """Take tokens by their bytes."""
         self._ranks = ranks
         self._bytes = {rank: token for token, rank in ranks.items()}
+        self.size = max(self._bytes) + 1  # one more than the highest id
 
     @classmethod
     def read(cls, path: Path) -> CtcTokenizer:
@@ -57,11 +58,6 @@ class CtcTokenizer:
         if not ranks or min(ranks.values()) < 0 or len(set(ranks.values())) != len(ranks):
             raise WeightsError(f"{path} is no CTC vocabulary: it is empty, or two tokens share a rank")
         return cls(ranks)
-
-    @property
-    def size(self) -> int:
-        """One more than the highest id."""
-        return max(self._bytes) + 1
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text's tokens; bytes that the vocabulary lacks are left out."""
@@ -82,7 +78,7 @@ class CtcTokenizer:
     def _merge(self, raw: bytes) -> list[bytes]:
         if raw in self._ranks:
             return [raw]
-        never = len(self._ranks) + max(self._bytes)
+        never = self.size
         parts = [raw[at : at + 1] for at in range(len(raw))]
         joined = [self._ranks.get(raw[at : at + 2], never) for at in range(len(raw) - 1)]
         while joined and (lowest := min(joined)) < never:

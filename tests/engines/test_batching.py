@@ -66,6 +66,17 @@ async def test_items_that_come_together_share_a_batch() -> None:
     await batcher.aclose()
 
 
+async def test_one_that_comes_alone_does_not_wait_for_company() -> None:
+    batcher = Batcher(lambda items, edge: [item.upper() for item in items], len, buckets=(10,), window_s=0.01)
+    assert await batcher.submit("a") == "A"
+    await asyncio.sleep(0.05)
+    batcher._window_s = 3600.0  # from here on, whoever waits for company waits for ever
+    batcher._arrived_s = -1e9  # long ago
+    async with asyncio.timeout(10.0):
+        assert await batcher.submit("b") == "B"
+    await batcher.aclose()
+
+
 async def test_a_batch_holds_one_length_bucket() -> None:
     encoder = Encoder()
     batcher = encoder.batcher()
