@@ -174,13 +174,14 @@ async def test_a_client_that_hangs_up_and_never_takes_what_was_sent(
     send_timeout_s: float, ping_s: float
 ) -> None:
     """Its half of the TCP connection is closed, the other half is stuck: whichever clock is the first frees it."""
-    settings = replace(FIXED, limits=Limits(hotword_characters=10 * MIB))
+    settings = replace(FIXED, limits=Limits(hotword_characters=60_000))
+    much = ["HOTWORDS:" + "好" * 60_000] * (UNREAD - 2)  # 10 MB of answers, more than sockets hold
     options = ServerOptions(send_timeout_s=send_timeout_s, ping_s=ping_s, close_s=0.2)
     engine = FakeEngine()
     async with serving(engine, settings=settings, options=options) as service:
         client = await deaf_client(service.port)
         client.connection.transport.pause_reading()
-        await client.say("START", pcm16(tone(1.0)), "HOTWORDS:" + 9 * MIB * "x")  # more than sockets hold
+        await client.say("START", pcm16(tone(1.0)), *much)
         client.connection.transport.write_eof()
         await eventually(lambda: service.sessions == 0)
         client.abort()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from realtime_server.core.messages import LONGEST_COMMAND
 from realtime_server.core.settings import Limits
 from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.realtime.server import ServerOptions
@@ -99,6 +100,18 @@ async def test_lists_of_words() -> None:
             await client.say(command)
             assert (await client.receive())["error"] == error
         assert texts(await client.transcribe(tone(0.5))) == ["one"]
+
+
+async def test_the_length_of_a_command() -> None:
+    async with serving() as service, service.client() as client:
+        for command in ("HOTWORDS:" + "x" * LONGEST_COMMAND, "x" * (LONGEST_COMMAND + 1)):
+            await client.say(command)
+            error = (await client.receive())["error"]
+            assert (
+                error == f"a command of {len(command)} characters is too long; the limit is {LONGEST_COMMAND}"
+            )
+        await client.say("x" * LONGEST_COMMAND)
+        assert len((await client.receive())["error"]) < 120
 
 
 async def test_the_size_of_a_message() -> None:
