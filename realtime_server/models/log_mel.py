@@ -42,9 +42,13 @@ def log_mel(audio: Samples, frames: int) -> Mel:
     # the floor, which spares their transforms.
     heard = min(frames, -(-(len(audio) + N_FFT // 2) // HOP))
     spectrum = np.fft.rfft(_framed(audio, frames, heard) * _window(), axis=1)
-    power = spectrum.real**2 + spectrum.imag**2
+    power = np.ascontiguousarray((spectrum.real**2 + spectrum.imag**2).T)
     mel = np.full((N_MELS, frames), FLOOR, dtype=np.float32)
-    np.maximum(mel_filters() @ power.T, FLOOR, out=mel[:, :heard])
+    # Summed by hand: a matrix product differs in its last bit with the number of threads that the linear algebra
+    # library happens to use, and a last bit may turn a word. Only the bins under each triangle count.
+    for row, (first, weights) in enumerate(_bands()):
+        np.sum(power[first : first + len(weights)] * weights, axis=0, out=mel[row, :heard])
+    np.maximum(mel, FLOOR, out=mel)
     np.log10(mel, out=mel)
     np.maximum(mel, mel.max() - RANGE, out=mel)
     return (mel + 4.0) / 4.0
@@ -60,6 +64,13 @@ def mel_filters() -> NDArray[np.float32]:
     falling = (right - bins) / (right - centre)
     triangles = np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (right - left))
     return triangles.astype(np.float32)
+
+
+@lru_cache(maxsize=1)
+def _bands() -> tuple[tuple[int, NDArray[np.float32]], ...]:
+    """Of each filter the first bin that counts, and the weights from there on, float32 (n, 1)."""
+    rows = ((np.flatnonzero(row), row) for row in mel_filters())
+    return tuple((int(bins[0]), row[bins[0] : bins[-1] + 1, None]) for bins, row in rows)
 
 
 def _framed(audio: Samples, frames: int, heard: int) -> NDArray[np.float32]:

@@ -96,9 +96,11 @@ class SessionConnection:
             while self._is_open:
                 if pong is None or pong.done():
                     self._heard_s = self._clock()
-                    pong = asyncio.ensure_future(await self._connection.ping())
+                    # Behind what the client does not take, a ping would wait, and this loop with it.
+                    if not self._connection.transport.get_write_buffer_size():
+                        pong = asyncio.ensure_future(await self._connection.ping())
                 await asyncio.sleep(options.ping_s)
-                if self._clock() - self._heard_s > options.ping_timeout_s and not pong.done():
+                if self._clock() - self._heard_s > options.ping_timeout_s and not (pong and pong.done()):
                     self._drop("the client is gone")
         # Closed, but the TCP connection lives on as long as there are messages that the client does not take.
         try:

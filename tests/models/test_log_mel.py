@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -69,3 +72,19 @@ def test_padding_is_silence_in_the_audio() -> None:
 def test_audio_longer_than_the_context_is_refused() -> None:
     with pytest.raises(ValueError, match="16001 samples"):
         log_mel(noise(16001), 100)
+
+
+def test_it_does_not_depend_on_the_threads_of_the_linear_algebra_library() -> None:
+    """A last bit that differs between two processes may turn a word: streamed and offline text must be the same."""
+    code = (
+        "import hashlib, numpy as np; from realtime_server.models.log_mel import log_mel;"
+        "audio = np.random.default_rng(0).normal(0, 0.1, 160_000).astype(np.float32);"
+        "print(hashlib.sha256(log_mel(audio, 1200).tobytes()).hexdigest())"
+    )
+
+    def digest(threads: str) -> str:
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert digest("1") == digest("2") == digest("4")

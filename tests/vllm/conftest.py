@@ -13,11 +13,11 @@ import pytest
 
 if importlib.util.find_spec("vllm") is None:  # `make test-vllm` has an environment of its own for these
     collect_ignore_glob = ["test_*.py"]
-
-# Read once, when torch and vLLM are imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+else:
+    # Read once, when torch and vLLM are imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 
 @pytest.fixture(scope="session")
