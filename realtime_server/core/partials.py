@@ -8,7 +8,8 @@ followed by the text of the current window; it always covers the segment from it
 
 At most one request is in flight. Audio that arrives meanwhile is folded into the next one, which is due an
 interval after the last was asked for; the interval grows with the time that decodes take, so that an engine that
-is busy with finals is asked for fewer partials.
+is busy with finals is asked for fewer partials. Half a second of audio holds so little speech that recognizers often
+hear no word in it: until the second request would be due anyway, an empty answer is followed by another request soon.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class PartialPlanner:
         self._due = start + to_samples(pace.first_ms)
         self._in_flight: PartialRequest | None = None
         self._asked = False
+        self._due_if_empty = self._due
+        self._retry_until = start + to_samples(pace.first_ms + pace.interval_ms)
 
     def take_request(self, position: int, *, load_ms: float) -> PartialRequest | None:
         """Return what to decode now that samples up to `position` are judged; load_ms: what decodes take lately."""
@@ -71,8 +74,9 @@ class PartialPlanner:
         if position - self._window_start > self._window:
             last = self._window_start + self._window
             end, settles = self._find_quiet(self._window_start + self._window // 2, last), True
-        interval_ms = max(float(self._pace.interval_ms), self._pace.load_factor * load_ms)
-        self._due = position + to_samples(interval_ms)
+        least_ms = self._pace.load_factor * load_ms
+        self._due = position + to_samples(max(self._pace.interval_ms, least_ms))
+        self._due_if_empty = position + to_samples(max(self._pace.retry_ms, least_ms))
         self._in_flight = PartialRequest(self._window_start, end, not self._asked, settles)
         self._asked = True
         return self._in_flight
@@ -83,7 +87,10 @@ class PartialPlanner:
         if request is None:
             raise RuntimeError("a text without a request")
         if not request.settles:
-            return join_texts([*self._settled_texts, text])
+            shown = join_texts([*self._settled_texts, text])
+            if not shown and request.end < self._retry_until:
+                self._due = self._due_if_empty
+            return shown
         self._settled_texts = [join_texts([*self._settled_texts, text])]
         self._window_start = request.end
         self._due = request.end  # the rest of the audio is still unread

@@ -37,7 +37,8 @@ class Limits:
 class Pace:
     """When partials are asked for; all in milliseconds of audio."""
 
-    first_ms: int = 500  # after the segment's start, which lies up to 200 ms before the first speech frame
+    first_ms: int = 500  # after the segment's start, which lies about 300 ms before the first sound
+    retry_ms: int = 200  # instead of interval_ms, while the first answers are empty
     interval_ms: int = 800  # between two partials of a segment, at least
     load_factor: float = 2.0  # the interval is stretched to this times the time the last decodes took
     eager_limit_ms: int = 800  # no eager final while decodes take longer than this

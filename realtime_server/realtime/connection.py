@@ -22,6 +22,8 @@ from realtime_server.realtime.session import RealtimeASRSession
 
 logger = logging.getLogger(__name__)
 
+READ_AT_ONCE = 64 * 1024  # bytes of one client before others are let in: 2 s of audio
+FRAME_BYTES = 256  # what a frame counts beside its content: empty ones cost time too
 UNREAD = 64  # events that wait for the client; until it reads some, its commands are not read
 
 
@@ -59,14 +61,20 @@ class SessionConnection:
 
     async def _receive(self) -> None:
         """Feed the session until the connection is closed."""
+        fed_bytes = 0  # since others were let in
         try:
             while True:
                 frame = await self._connection.recv()
                 self._heard_s = self._clock()
                 self._session.feed(frame)
+                fed_bytes += len(frame) + FRAME_BYTES
                 if isinstance(frame, str):
                     await self._session.wait_read(UNREAD)
-                await asyncio.sleep(0)  # frames that came together are read one by one: let others in between
+                # Frames that came together are read without a pause: one per turn of a busy loop would leave audio,
+                # and the pings behind it, to pile up unread. But others must get their turn.
+                if fed_bytes >= READ_AT_ONCE:
+                    await asyncio.sleep(0)
+                    fed_bytes = 0
         except ConnectionClosed as closed:
             self._closed = closed
         self._session.end()

@@ -55,9 +55,30 @@ def test_one_is_in_flight_and_what_comes_meanwhile_is_folded_into_one_more() -> 
 def test_the_interval_counts_from_the_last_request() -> None:
     p = planner()
     ask(p, 0.5)
-    p.receive_text("")
+    p.receive_text("one")
     assert ask(p, 1.29) is None
     assert ask(p, 1.3)
+
+
+def test_an_empty_first_text_is_asked_for_again_soon() -> None:
+    p = planner()
+    ask(p, 0.5)
+    p.receive_text("")
+    assert ask(p, 0.69) is None
+    assert ask(p, 0.7)
+    p.receive_text("one")
+    assert ask(p, 1.49) is None
+    assert ask(p, 1.5)
+
+
+def test_what_stays_empty_is_asked_for_at_the_usual_pace() -> None:
+    p = planner()
+    ask(p, 0.5)
+    p.receive_text("")
+    ask(p, 1.3)
+    p.receive_text("")
+    assert ask(p, 2.09) is None
+    assert ask(p, 2.1)
 
 
 def test_slow_decodes_stretch_the_interval() -> None:

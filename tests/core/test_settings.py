@@ -16,7 +16,7 @@ def test_limits_must_be_above_zero(name: str) -> None:
         Limits(**{name: 0})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["first_ms", "interval_ms", "load_factor", "eager_limit_ms"])
+@pytest.mark.parametrize("name", ["first_ms", "retry_ms", "interval_ms", "load_factor", "eager_limit_ms"])
 def test_pace_must_be_above_zero(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} must be above zero, not -1"):
         Pace(**{name: -1})  # type: ignore[arg-type]

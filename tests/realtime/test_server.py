@@ -296,7 +296,13 @@ async def test_the_client_leaves_while_its_final_is_awaited() -> None:
 
 async def test_results_are_never_older_than_what_was_sent_before() -> None:
     async with serving() as service, service.client() as client:
-        await client.transcribe(speech_pattern([(1.0, 0.8)] * 5))
+        await client.say("START")
+        for _ in range(5):
+            await client.hear(speech_pattern([(1.0, 0.8)]))
+            while "sentences" not in await client.receive():
+                pass
+        await client.say("STOP")
+        assert len(texts(await client.final())) == 5
     results = [message for message in client.messages if "sentences" in message]
     assert len(results) > 5
     for before, after in pairwise(results):
