@@ -27,7 +27,7 @@ import re, signal, subprocess, sys, urllib.request
 command = [sys.executable, "-m", "realtime_server", "serve", "--engine", "fake", "--vad", "level", "--port", "0"]
 process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 for line in process.stderr:
-    if found := re.search(r"http://\S+", line):
+    if found := re.search(r"http://[^\s,]+", line):
         break
 else:
     sys.exit("the server did not start")

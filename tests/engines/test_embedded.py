@@ -132,7 +132,7 @@ async def test_finals_and_eager_finals_take_every_worker(held: Held) -> None:
     tasks = submit(engine, final(), job(tone(1.0), kind="eager"))
     await until(lambda: len(held.batches) == 2)
     held.let(2)
-    await asyncio.gather(*tasks)
+    assert len(await asyncio.gather(*tasks)) == 2
     await engine.aclose()
 
 
