@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,19 @@ def cpu_s(pid: int) -> float:
     # The name in parentheses may hold spaces; what follows it is fixed.
     columns = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(columns[11]) + int(columns[12])) / TICKS
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, those that they started, and so on, as far as they still run."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found = list(children.get(pid, []))
+    for each in found:  # grows as it goes
+        found += children.get(each, [])
+    return found
 
 
 def rss_mb(pid: int) -> float:

@@ -30,6 +30,7 @@ class Score:
     start_ms: float
     start_p90_ms: float
     wrong: tuple[tuple[str, str], ...]  # (said, heard)
+    heard: tuple[str, ...]  # every text
 
 
 def recognise(model: FunAsrNano, utterance: Utterance, options: DecodingOptions | None = None) -> str:
@@ -57,12 +58,14 @@ def score(model: FunAsrNano, utterances: Sequence[Utterance], style: Style | Non
     style = style or Style()
     options = DecodingOptions(language=style.language, hotwords=style.hotwords, itn=style.itn)
     wrong: list[tuple[str, str]] = []
+    texts: list[str] = []
     errors = characters = 0
     starts: list[float] = []
     for utterance in utterances:
         encoded = model.encode([utterance.samples])[0]
         said = written(utterance.units, style)
         heard = answer(model, model.prompt_rows(options, encoded))
+        texts.append(heard)
         if heard != said:
             wrong.append((said, heard))
         plain = said.translate(SIGNS)
@@ -75,6 +78,7 @@ def score(model: FunAsrNano, utterances: Sequence[Utterance], style: Style | Non
         start_ms=float(np.median(starts)),
         start_p90_ms=float(np.quantile(starts, 0.9)),
         wrong=tuple(wrong),
+        heard=tuple(texts),
     )
 
 

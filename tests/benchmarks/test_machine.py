@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 
@@ -20,6 +21,23 @@ def test_cpu_time_is_that_of_the_process() -> None:
 def test_memory_and_cores_are_plausible() -> None:
     assert 10 < machine.rss_mb(os.getpid()) < 10_000
     assert machine.describe().endswith(f"{machine.cores()} cores")
+
+
+def test_descendants_are_children_and_theirs() -> None:
+    program = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+        assert child.stdout.readline() == b"1\n"  # the grandchild runs
+        found = machine.descendants(os.getpid())
+        assert child.pid in found
+        assert set(machine.descendants(child.pid)) < set(found)
+        assert len(machine.descendants(child.pid)) == 1
+        child.stdin.write(b"\n")
 
 
 def test_usage_between_two_moments_is_a_share_of_a_core() -> None:

@@ -1,15 +1,17 @@
-"""Slower ways to the same tokens, for benchmarks/gpu.py to compare with: transformers, and FunASR's own inference."""
+"""Slower ways to the same tokens: our encoder, and the language model in transformers."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import yaml
 
+from benchmarks.figures import Report
+from benchmarks.gpu.bench import Bench
 from realtime_server.core.jobs import DecodingOptions, Priority, Samples
 from realtime_server.engines.fun_asr_nano import FunAsrNanoEngine
 from realtime_server.engines.nano_audio import NanoAudio
@@ -17,13 +19,18 @@ from realtime_server.engines.torch_engine import TorchLlm
 from realtime_server.errors import EngineError
 from realtime_server.models.checkpoint import Checkpoint, dtype_named
 from realtime_server.models.fun_asr_nano import FunAsrNano
-from realtime_server.models.llm_weights import HEAD, split_llm
+from realtime_server.models.llm_weights import split_llm
 from realtime_server.weights import cache_folder
 
-if TYPE_CHECKING:
-    from benchmarks.gpu import Bench
-
 ALONE = 8  # requests of a measurement, one after the other
+
+
+def measure(bench: Bench) -> Report:
+    """The engine without vLLM, and the same networks in batches."""
+    report = bench.report("torch", f"the language model in transformers, segments of {bench.scale.seconds} s")
+    bench.compare(report, "one at a time", *asyncio.run(one_at_a_time(bench)))
+    bench.compare(report, f"batch of {bench.scale.baseline}", *batched(bench))
+    return report
 
 
 async def one_at_a_time(bench: Bench) -> tuple[int, float]:
@@ -78,52 +85,3 @@ def batched(bench: Bench) -> tuple[int, float]:
     if made != bench.scale.tokens:
         raise EngineError(f"transformers made {made} tokens")
     return bench.scale.baseline, took_s
-
-
-class Reference:
-    """FunASR's FunASRNano with the checkpoint's weights, without its CTC branch: with it, it makes no batches."""
-
-    def __init__(self, bench: Bench) -> None:
-        """Build it; ImportError without PyPI funasr."""
-        modules = (
-            "frontends.wav_frontend", "models.sense_voice.model", "models.llm_asr.adaptor", "models.fun_asr_nano.model"
-        )  # fmt: skip
-        frontends, _, _, models = (import_module(f"funasr.{name}") for name in modules)
-        transformers: Any = import_module("transformers")
-        settings = yaml.safe_load((bench.folder / "config.yaml").read_text("utf-8"))
-        llm = str(bench.folder / settings["llm_conf"]["init_param_path"])
-        settings["llm_conf"] |= {"init_param_path": llm}
-        settings = {name: value for name, value in settings.items() if not name.startswith("ctc")}
-        self.bench, self._device = bench, bench.device
-        self._frontend = frontends.WavFrontend(**settings["frontend_conf"], dither=0.0)
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(llm)
-        with torch.device(bench.device):  # on a CPU the fresh weights of its language model take minutes
-            self._model = models.FunASRNano(input_size=self._frontend.output_size(), **settings)
-        weights = torch.load(bench.folder / "model.pt", mmap=True, weights_only=True)
-        weights = {name: tensor for name, tensor in weights.items() if not name.startswith("ctc")}
-        weights["llm." + HEAD] = weights["llm.model.embed_tokens.weight"]
-        self._model.load_state_dict(weights, strict=True)
-        self._model.to(bench.device).eval()
-
-    def transcribe(self, waveforms: Sequence[Samples]) -> None:
-        """Recognise waveforms as one call."""
-        scale = self.bench.scale
-        with torch.no_grad():
-            results, _ = self._model.inference(
-                [torch.from_numpy(waveform) for waveform in waveforms],
-                key=[str(number) for number in range(len(waveforms))], tokenizer=self._tokenizer,
-                frontend=self._frontend, device=self._device, llm_dtype="bf16", max_length=scale.tokens,
-                llm_kwargs={"min_new_tokens": scale.tokens, "do_sample": False},
-            )  # fmt: skip
-        if len(results) != len(waveforms):
-            raise EngineError("funasr answered fewer than it was asked")
-
-    def timed(self, batch: int) -> tuple[int, float]:
-        """Requests and seconds: one batch, or several requests one after the other."""
-        repetitions = ALONE if batch == 1 else 1
-        began_s = time.perf_counter()
-        for number in range(repetitions):
-            self.transcribe(self.bench.audio[number : number + batch])
-        if self._device == "cuda":
-            torch.cuda.synchronize()
-        return batch * repetitions, time.perf_counter() - began_s

@@ -1,0 +1,1 @@
+"""Fun-ASR-Nano on a GPU; see __main__.py."""
