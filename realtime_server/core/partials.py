@@ -22,15 +22,20 @@ from realtime_server.core.segments import to_samples
 from realtime_server.core.settings import Pace
 
 
-def _is_wide(character: str) -> bool:
-    return unicodedata.east_asian_width(character) in "WF"
+def is_unspaced(sign: str) -> bool:
+    """Whether a sign belongs to Chinese or Japanese: it is as wide as an ideograph, and not Korean."""
+    wide = unicodedata.east_asian_width(sign) in "WF"
+    return wide and not unicodedata.name(sign, "").startswith("HANGUL")
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    """Join pieces of text with a space, except where a script without spaces touches the seam."""
+    """Join pieces of text with a space, except where Chinese or Japanese touches the seam.
+
+    Thai, Khmer, Burmese and their like have no spaces between words, but have them between sentences.
+    """
     joined = ""
     for text in filter(None, (text.strip() for text in texts)):
-        glued = not joined or _is_wide(joined[-1]) or _is_wide(text[0])
+        glued = not joined or is_unspaced(joined[-1]) or is_unspaced(text[0])
         joined += text if glued else " " + text
     return joined
 

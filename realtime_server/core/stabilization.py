@@ -18,6 +18,9 @@ from realtime_server.core.jobs import Finish
 
 KEPT_PROVEN = 64  # of a segment's proven texts, for segments that are cut before the latest partial's end
 LETTERS_PER_DIGIT = 4  # a final may write "four" as "4"
+LETTERS_PER_IDEOGRAPH = (
+    3  # of a script without spaces: a syllable, as a partial may have written it in Latin letters
+)
 ZERO_WIDTH_JOINER = "\u200d"
 _UNSPACED = re.compile(  # scripts without spaces: Thai to Burmese, Khmer, kana, ideographs
     "[\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
@@ -80,10 +83,11 @@ def recover(final: str, *, finish: Finish, reduced: bool, proven: str) -> Recove
 
     Truncated: the final is a beginning of the proven text, or has less than half of its letters, or ran into its
     token limit before it had as many. Repetitive (`reduced`): unless it has more than twice the proven letters.
+    Scripts differ in how much a letter says, and partials now and then come in another script than the final.
     """
-    said, known = letters(final), letters(proven)
-    cut_short = finish == "length" and len(said) < len(known)
-    repetitive = reduced and len(said) <= 2 * len(known)
+    said, known = spoken_size(letters(final)), spoken_size(letters(proven))
+    cut_short = finish == "length" and said < known
+    repetitive = reduced and said <= 2 * known
     if known and (_lost(final, proven) or cut_short or repetitive):
         return Recovered(proven, recovered=True)
     return Recovered(final, recovered=False)
@@ -98,8 +102,13 @@ def letters(text: str) -> str:
 def _lost(text: str, proven: str) -> bool:
     """True if `text` is a proper beginning of `proven`, or has less than half of its letters."""
     said, known = letters(text), letters(proven)
-    size = len(said) + sum(map(str.isdigit, said)) * (LETTERS_PER_DIGIT - 1)
-    return said != known and (known.startswith(said) or 2 * size < len(known))
+    size = spoken_size(said) + sum(map(str.isdigit, said)) * (LETTERS_PER_DIGIT - 1)
+    return said != known and (known.startswith(said) or 2 * size < spoken_size(known))
+
+
+def spoken_size(spelling: str) -> int:
+    """How much is said by letters, in letters of an alphabet."""
+    return len(spelling) + len(_UNSPACED.findall(spelling)) * (LETTERS_PER_IDEOGRAPH - 1)
 
 
 def _words(text: str) -> list[tuple[str, int]]:
