@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,14 +20,12 @@ from realtime_server.core.postprocess import clean
 from realtime_server.core.segments import SAMPLE_RATE, SAMPLES_PER_MS
 from realtime_server.demo import load_client
 from realtime_server.engines.embedded import EmbeddedEngine
-from realtime_server.resources import find_resource
 from tests.conftest import SHARED
 from tests.live.recordings import Recording, fetched, shared
 from tests.live_server import LiveServer
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
 
-CLIENT = str(find_resource("clients/client_python.py"))
 AT_ONCE = 4  # streams: enough to be done soon, few enough for two cores
 DIGITS = str.maketrans("0123456789", "零一二三四五六七八九")
 
@@ -75,11 +70,7 @@ def results() -> Results:
 
 def stream(server: LiveServer, path: Path, language: str) -> dict[str, Any]:
     """Stream a recording at pace 1.0 with the client; return its final result."""
-    command = [sys.executable, CLIENT, "--server", server.url, "--file", str(path)]
-    command += ["--pace", "1.0", "--json", "--language", language]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    messages = server.stream(path, "--language", language)
     (final,) = [message for message in messages if message.get("is_final")]
     assert not [message for message in messages if message.get("event") == "error"]
     return dict(final)
