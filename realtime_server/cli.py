@@ -11,17 +11,17 @@ from collections.abc import Coroutine, Sequence
 
 import realtime_server
 from realtime_server import __version__, cli_models, config, demo, flags
-from realtime_server.engines.base import Engine, Scorer
-from realtime_server.engines.loading import load_engine, load_scorer
-from realtime_server.errors import ConfigurationError, RealtimeServerError
-from realtime_server.realtime.server import RealtimeServer
+from realtime_server.engines.base import Embedder, Engine, Scorer
+from realtime_server.engines.loading import load_embedder_if_possible, load_engine, load_scorer
+from realtime_server.errors import ConfigurationError, EngineError, RealtimeServerError
+from realtime_server.realtime.server import DIED, RealtimeServer
 from realtime_server.resources import find_resource
 
 logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 0 done, 1 failed, 2 wrong arguments."""
+    """Run one command; return its exit code: 0 done, 1 failed or died, 2 wrong arguments."""
     parser = argparse.ArgumentParser(prog="realtime-server", description=realtime_server.__doc__)
     parser.add_argument("--version", action="version", version=f"realtime-server {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -56,25 +56,39 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     logger.info("loading the recognizer '%s'", settings.engine.engine)
     scorer = load_scorer(settings.engine, settings.vad)
-    engine = load_engine(
-        settings.engine
-    )  # last: it may hold a GPU, and is closed from here on whatever happens
-    _run(_serve_until_signal(settings, engine, scorer))
+    embedder = load_embedder_if_possible(settings.speaker, settings.speakers) if settings.speakers else None
+    # Last: it may hold a GPU, and is closed from here on whatever happens.
+    engine = load_engine(settings.engine)
+    _run(_serve_until_signal(settings, engine, scorer, embedder))
     return 0
 
 
-async def _serve_until_signal(settings: config.ServeConfig, engine: Engine, scorer: Scorer) -> None:
+async def _serve_until_signal(
+    settings: config.ServeConfig, engine: Engine, scorer: Scorer, embedder: Embedder | None
+) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         config.check_engine(settings, engine.capabilities)
+        if embedder:
+            await _warm_up_speakers(embedder)
         if await _warm_up(engine, stop):
-            await _listen(settings, engine, scorer, stop)
+            await _listen(settings, engine, scorer, embedder, stop)
     finally:
         await engine.aclose()
         await scorer.aclose()
+        if embedder:
+            await embedder.aclose()
     logger.info("stopped")
+
+
+async def _warm_up_speakers(embedder: Embedder) -> None:
+    """Warm up; a failure costs the sessions their speakers, of which their clients will be told, and nothing else."""
+    try:
+        await embedder.warmup()
+    except EngineError as error:
+        logger.error("serving without speakers: %s", error)
 
 
 async def _warm_up(engine: Engine, stop: asyncio.Event) -> bool:
@@ -90,18 +104,43 @@ async def _warm_up(engine: Engine, stop: asyncio.Event) -> bool:
     return False
 
 
-async def _listen(settings: config.ServeConfig, engine: Engine, scorer: Scorer, stop: asyncio.Event) -> None:
-    description = {"engine": settings.engine.engine, "endpointing": settings.endpointing}
+async def _listen(
+    settings: config.ServeConfig,
+    engine: Engine,
+    scorer: Scorer,
+    embedder: Embedder | None,
+    stop: asyncio.Event,
+) -> None:
+    description = {
+        "engine": settings.engine.engine,
+        "endpointing": settings.endpointing,
+        "speakers": settings.speakers or "off",
+    }
     server = RealtimeServer(
         engine, scorer, settings.session, settings.server,
         page=find_resource("static/client_mic.html"), description=description, clocks=settings.clocks,
+        embedder=embedder,
     )  # fmt: skip
     port = await server.start()
     host = settings.server.host
     logger.info("ready: the page is at http://%s:%d/, clients connect to ws://%s:%d/", host, port, host, port)
-    await stop.wait()
+    died = await _until_stopped(server, stop)
+    if died:
+        logger.error("%s: ending the sessions, then this process", DIED)
     logger.info("stopping: sessions that wait for their finals: %d", len(server.hub.sessions))
     await server.stop()
+    if died:
+        raise EngineError(f"{DIED}; only a new process helps")
+
+
+async def _until_stopped(server: RealtimeServer, stop: asyncio.Event) -> bool:
+    """Wait for a signal; True if the recognizer died instead."""
+    watching = asyncio.create_task(server.wait_died())
+    watching.add_done_callback(lambda _: stop.set())
+    await stop.wait()
+    died = watching.done()
+    watching.cancel()
+    return died
 
 
 def _run(main: Coroutine[None, None, None]) -> None:

@@ -18,6 +18,7 @@ Models and recordings, in {{cache}}
 
 items    {", ".join(ITEMS)}
 groups   embedded  what the CPU recognizer needs: {", ".join(GROUPS["embedded"])}
+         speakers  what speaker labels need: {", ".join(GROUPS["speakers"])}
          demo      what the demo plays: {", ".join(GROUPS["demo"])}
          test      what the tests hear: {", ".join(GROUPS["test"])}
          all       everything
@@ -29,6 +30,7 @@ examples
   {models} list
   {models} fetch embedded            # once, before the first start
   {models} fetch embedded demo       # and what the demo plays
+  {models} fetch speakers            # for speaker labels
   {models} verify                    # hash everything again"""
 
 _FETCH = """\

@@ -21,7 +21,7 @@ from realtime_server.core.languages import code_of
 from realtime_server.core.messages import split_words
 from realtime_server.core.postprocess import neutralise
 from realtime_server.core.settings import Limits, SessionSettings
-from realtime_server.engines.loading import EngineOptions
+from realtime_server.engines.loading import EngineOptions, SpeakerOptions
 from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.errors import ConfigurationError, ProtocolError
 from realtime_server.realtime.server import ServerOptions
@@ -34,6 +34,8 @@ class ServeConfig:
 
     engine: EngineOptions
     vad: str
+    speakers: str | None  # the kind of network that tells them apart; None: nothing does
+    speaker: SpeakerOptions
     session: SessionSettings
     server: ServerOptions
     clocks: Clocks
@@ -54,10 +56,13 @@ def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
             fake_decode_s=arguments.fake_decode_ms / 1000,
         ),
         vad=arguments.vad,
+        speakers=arguments.speakers,
+        speaker=SpeakerOptions(model=arguments.speaker_model),
         session=SessionSettings(
             options=_read_options(arguments),
             endpointing=_read_endpointing(arguments),
             limits=_read_limits(arguments),
+            speakers=arguments.speakers is not None,
         ),
         server=ServerOptions(
             host=arguments.host,

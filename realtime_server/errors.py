@@ -4,6 +4,8 @@ RealtimeServerError
 ├── ConfigurationError      a flag, file or value the operator gave cannot work; says what to do
 ├── WeightsError            a model file is missing, damaged or refused; says what to do
 ├── ProtocolError           a client's message that cannot be obeyed; the text goes to the client
+├── AudioError              a recording that cannot be used; the text goes to who sent it, `code` to programs
+├── BusyError               too much is waiting already; the same request may work later
 └── EngineError             a recognizer or scorer failed
     ├── EngineTimeoutError  no answer within the job's deadline
     └── UnsupportedError    the engine lacks what the job asks for
@@ -13,6 +15,8 @@ RuntimeError: they are bugs, not conditions.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 
 class RealtimeServerError(Exception):
@@ -29,6 +33,29 @@ class WeightsError(RealtimeServerError):
 
 class ProtocolError(RealtimeServerError):
     """A client's message that cannot be obeyed; `str(error)` is what the client is told."""
+
+
+AudioCode = Literal[
+    "unreadable",  # the file is missing, a folder, or may not be read
+    "too_big",  # more bytes than the limit
+    "empty",  # there is no sound in it
+    "undecodable",  # not a recording, damaged from the beginning, or of a kind that is not read here
+    "no_channel",  # the channel that was asked for is not there
+    "too_long",  # more audio than the limit
+    "too_slow",  # decoding took longer than the limit
+]
+
+
+class AudioError(RealtimeServerError):
+    """A recording that cannot be used; `str(error)` is one sentence for whoever sent it."""
+
+    def __init__(self, message: str, code: AudioCode) -> None:
+        super().__init__(message)
+        self.code: AudioCode = code
+
+
+class BusyError(RealtimeServerError):
+    """Too much is waiting already, or the server is stopping; the same request may work later."""
 
 
 class EngineError(RealtimeServerError):

@@ -120,6 +120,11 @@ def _add_session(add: Add) -> None:
         help="LENGTH_MS:SILENCE_MS,… for dynamic endpointing; inf for the last length")
     add("--max-segment-seconds", type=segment_seconds, default=30.0, metavar="S",
         help="longer speech is cut at a quiet place (default: 30)")
+    add("--speakers", nargs="?", choices=("network", "bands"), const="network", metavar="KIND",
+        help="tell speakers apart; network: CAM++, fetched by `models fetch speakers`; bands: no model, for tests "
+             "(default: no speakers; without KIND: network)")
+    add("--speaker-model", type=Path, metavar="DIR",
+        help="folder with the speaker network: CAM++, or ERes2NetV2 as the hub has it (default: the fetched CAM++)")
     add("--no-eager", action="store_true",
         help="do not decode in pauses before they are long enough to lock")
 

@@ -1,4 +1,4 @@
-"""Where this installation is: its files that are no Python, and the command that runs it.
+"""Where this installation is: its files that are no Python, and the commands that run and complete it.
 
 The files lie beside the package in a checkout, inside it in an installed wheel.
 """
@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
+from importlib import metadata
 from pathlib import Path
 
 from realtime_server.errors import ConfigurationError
@@ -30,8 +31,25 @@ def command(*words: str) -> str:
 
     By its name only if the PATH leads to this installation: not in a checkout, nor from another environment.
     """
-    found = shutil.which(_COMMAND)
-    own = Path(sysconfig.get_path("scripts"), _COMMAND)
+    return _spell(_COMMAND, "realtime_server", *words)
+
+
+def pip_install(extra: str) -> str:
+    """Spell how to bring the packages of an extra, such as "vllm", into the environment that this runs in.
+
+    What is installed there is what pip completes; a checkout that is run without being installed is named by its path.
+    """
+    try:
+        metadata.version(_COMMAND)
+        what = _COMMAND
+    except metadata.PackageNotFoundError:
+        what = str(_PACKAGE.parent)
+    return _spell("pip", "pip", "install", f"{what}[{extra}]")
+
+
+def _spell(script: str, module: str, *words: str) -> str:
+    found = shutil.which(script)
+    own = Path(sysconfig.get_path("scripts"), script)
     if found and Path(found).resolve() == own.resolve():
-        return shlex.join([_COMMAND, *words])
-    return shlex.join([sys.executable, "-m", "realtime_server", *words])
+        return shlex.join([script, *words])
+    return shlex.join([sys.executable, "-m", module, *words])

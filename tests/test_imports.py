@@ -11,11 +11,12 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "realtime_server"
 CORE = ("core", "errors")
-# What each ring may import of ours. weights* is a leaf like errors; the command line may import everything.
+# What each ring may import of ours. weights* and resources are leaves like errors; the command line may import
+# everything.
 RINGS: dict[str, tuple[str, ...]] = {
     "core": CORE,
     "models": (*CORE, "models"),
-    "engines": (*CORE, "models", "engines", "weights"),
+    "engines": (*CORE, "models", "engines", "weights", "resources"),
     "realtime": (*CORE, "engines", "realtime"),
 }
 PURE = {

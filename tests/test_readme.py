@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import configparser
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from realtime_server import config, flags
 from tests.audio import pcm16, silence, tone
 from tests.live_server import LiveServer
 
@@ -43,3 +47,19 @@ def test_its_make_targets_exist() -> None:
         re.findall(r"make ([a-z][a-z-]+)", README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     )
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+def test_its_systemd_unit_starts_the_server_and_gives_it_time_to_end() -> None:
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as the documentation of configparser has it
+    unit.read_string(text)
+    program, command, *words = shlex.split(unit["Service"]["ExecStart"])
+    assert (Path(program).name, command) == ("realtime-server", "serve")
+    parser = argparse.ArgumentParser()
+    flags.add_arguments(parser)
+    options = config.read_arguments(parser.parse_args(words)).server
+    assert unit["Service"].getfloat("TimeoutStopSec") > options.shutdown_s + options.close_s
+    assert (unit["Service"]["Restart"], unit["Service"]["RestartPreventExitStatus"]) == ("on-failure", "2")
+    assert unit["Service"]["KillMode"] == "mixed"

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from realtime_server.errors import ConfigurationError
-from realtime_server.resources import command, find_resource
+from realtime_server.resources import command, find_resource, pip_install
 
 SCRIPTS = sysconfig.get_path("scripts")
 
@@ -58,3 +59,24 @@ def test_a_link_to_it_on_the_path_is_as_good(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(scripts))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert command("serve") == "realtime-server serve"
+
+
+def test_an_extra_is_installed_by_this_python_into_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert pip_install("vllm") == f"{sys.executable} -m pip install 'realtime-server[vllm]'"
+    if Path(SCRIPTS, "pip").exists():
+        monkeypatch.setenv("PATH", SCRIPTS)
+        assert pip_install("vllm") == "pip install 'realtime-server[vllm]'"
+
+
+def test_in_a_checkout_that_is_not_installed_the_extra_is_the_checkouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By its name it would be looked for in the package index."""
+
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    root = Path(__file__).resolve().parents[1]
+    assert pip_install("torch").endswith(f" install '{root}[torch]'")

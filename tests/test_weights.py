@@ -203,6 +203,7 @@ class TestTable:
         assert {name for names in GROUPS.values() for name in names} == set(ITEMS)
         assert not set(GROUPS) & set(ITEMS)
         assert "campplus" not in GROUPS["embedded"]
+        assert GROUPS["speakers"] == ("campplus",)
 
     @pytest.mark.parametrize(
         ("item", "expected"),

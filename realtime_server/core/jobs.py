@@ -18,6 +18,8 @@ from realtime_server.core.segments import Word
 
 Samples = NDArray[np.float32]  # mono, 16 kHz, in -1..1
 Probabilities = NDArray[np.float32]  # probability of speech per 10 ms
+Embeddings = NDArray[np.float32]  # speaker embeddings, (windows, width), each of length 1
+Labels = NDArray[np.int64]  # a cluster for each window, numbered from 0 in no particular order
 
 DecodeKind = Literal["final", "eager", "partial"]
 Finish = Literal["stop", "length", "gated"]
@@ -119,4 +121,57 @@ class Decoded:
     took_ms: float = 0.0
 
 
-Job = ScoreJob | DecodeJob
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Samples [start, end) of a channel that are embedded as one voice."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbedJob:
+    """Embed windows of one segment; the answer is one vector for each, Embeddings.
+
+    audio: each window's samples, float32, 16 kHz, exactly end - start of them.
+    """
+
+    id: int
+    session: str
+    epoch: int
+    channel: int
+    segment: int
+    windows: tuple[Window, ...]
+    audio: tuple[Samples, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterJob:
+    """Sort embeddings by speaker; the answer is one label for each, Labels.
+
+    windows: what each was computed from, in order of time.  final: everything that was heard, at STOP; otherwise
+    the latest, while the session goes on.
+    """
+
+    id: int
+    session: str
+    epoch: int
+    channel: int
+    windows: tuple[Window, ...]
+    embeddings: Embeddings
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitJob:
+    """Wait, then answer None: the only way in which the core learns that time has passed."""
+
+    id: int
+    session: str
+    epoch: int
+    channel: int
+    wait_ms: int
+
+
+Job = ScoreJob | DecodeJob | EmbedJob | ClusterJob | WaitJob
+Result = Decoded | Probabilities | Embeddings | Labels | None

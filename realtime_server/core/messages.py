@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from realtime_server.core.partials import join_texts
-from realtime_server.core.segments import Sentence, to_ms
+from realtime_server.core.segments import Sentence, SpeakerChange, to_ms
 
 # --- commands: what clients say ---------------------------------------------------------------------------
 
@@ -120,6 +120,13 @@ class SegmentLocked(Event):
     channel: int
     segment: int
     sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakersRevised(Event):
+    """Locked sentences have other speakers than was told; nothing else about them changes."""
+
+    changes: tuple[SpeakerChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +262,8 @@ class WireV1:
         self._forget()
 
     def _forget(self) -> None:
-        self._sentences: list[str] = []  # encoded, in lock order
+        self._sentences: dict[int, str] = {}  # encoded, by id, in lock order
+        self._locked: dict[int, Sentence] = {}  # the same, for speakers that are revised
         self._open: dict[int, tuple[int, str]] = {}  # segments not locked yet: start, partial
         self._upto = 0
 
@@ -298,6 +306,7 @@ class WireV1:
                 self._upto = event.upto
                 final = self._result(final=True)
                 self._sentences.clear()
+                self._locked.clear()
                 self._open.clear()
                 return [final]
             case Stopped():
@@ -315,10 +324,18 @@ class WireV1:
                 self._open[segment] = (start, text)
             case SegmentLocked(segment=segment, sentences=sentences):
                 self._open.pop(segment, None)
-                self._sentences += [
-                    self._encode_sentence(sentence) for sentence in sentences if sentence.text
-                ]
+                for sentence in sentences:
+                    if sentence.text:
+                        self._keep_sentence(sentence)
+            case SpeakersRevised(changes=changes):
+                for change in changes:
+                    if change.id in self._locked:
+                        self._keep_sentence(replace(self._locked[change.id], speaker=change.after))
         return True
+
+    def _keep_sentence(self, sentence: Sentence) -> None:
+        self._sentences[sentence.id] = self._encode_sentence(sentence)
+        self._locked[sentence.id] = replace(sentence, words=())
 
     @staticmethod
     def _encode_sentence(sentence: Sentence) -> str:
@@ -338,4 +355,4 @@ class WireV1:
             "duration_ms": to_ms(self._upto),
             "is_final": final,
         }
-        return '{"sentences":[' + ",".join(self._sentences) + "]," + _dumps(rest)[1:]
+        return '{"sentences":[' + ",".join(self._sentences.values()) + "]," + _dumps(rest)[1:]

@@ -24,7 +24,7 @@ import numpy as np
 
 from realtime_server.core import messages as m
 from realtime_server.core.inbox import Channels, Inbox
-from realtime_server.core.jobs import Capabilities, Decoded, Job, Probabilities, ScoreJob
+from realtime_server.core.jobs import Capabilities, DecodeJob, Job, Result, ScoreJob
 from realtime_server.core.postprocess import replace as replace_texts
 from realtime_server.core.recognition import Recognition
 from realtime_server.core.segments import SAMPLE_RATE, to_samples
@@ -32,6 +32,7 @@ from realtime_server.core.session_options import SessionOptions
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.track import Track, TrackContext
 from realtime_server.core.transcript import Lock, Transcript
+from realtime_server.core.turns import Turn, split_text
 
 PROGRESS = SAMPLE_RATE  # samples of `upto` after which a client is told, though nothing else changed
 
@@ -114,18 +115,13 @@ class SessionProtocol:
                 track.receive_close_open()
             self._drain()
 
-    def receive_result(self, job: Job, result: Decoded | Probabilities) -> None:
+    def receive_result(self, job: Job, result: Result) -> None:
         """The answer to a job from `jobs_to_run`; of an earlier epoch or cancelled, it is dropped."""
         if not self._is_current(job):
             return
-        track = self._tracks[job.channel]
-        if isinstance(job, ScoreJob):
-            assert not isinstance(result, Decoded)
-            track.receive_scores(job, result)
-        else:
-            assert isinstance(result, Decoded)
+        if isinstance(job, DecodeJob):
             self.counts.partials += job.kind == "partial"
-            track.receive_decoded(job, result)
+        self._tracks[job.channel].receive_result(job, result)
         self._drain()
 
     def receive_failure(self, job: Job, error: Exception) -> None:
@@ -133,12 +129,11 @@ class SessionProtocol:
         if not self._is_current(job):
             return
         track = self._tracks[job.channel]
+        track.receive_failure(job, error)
         if isinstance(job, ScoreJob):
-            track.receive_scorer_failure()
             self._end_with("internal", f"voice activity detection failed: {error}; start a new session", 1011)
-        else:
+        elif isinstance(job, DecodeJob):
             self.counts.decode_failures += 1
-            track.receive_failure(job, error)
         self._drain()
 
     # --- what to do next ----------------------------------------------------------------------------------
@@ -319,6 +314,10 @@ class SessionProtocol:
             self._show(recognition)
         for recognition in output.settled:
             self._lock(recognition)
+        if output.revised:
+            self._tell(m.SpeakersRevised(upto=self._upto, changes=output.revised))
+        if output.problem:
+            self._fail("speakers", output.problem)
         for job in output.cancelled:
             if job in output.jobs:
                 output.jobs.remove(job)  # made and taken back within one call
@@ -338,9 +337,14 @@ class SessionProtocol:
     def _lock(self, recognition: Recognition) -> None:
         assert recognition.segment
         assert recognition.settled
-        settled = recognition.settled
-        settled = replace(settled, text=replace_texts(settled.text, self._options.replacements))
-        for lock in self._transcript.receive_settled(recognition.segment, settled):
+        segment, settled = recognition.segment, recognition.settled
+        turns = recognition.turns or (Turn(segment.start, segment.end, None),)
+        pieces = [
+            # Only now: what stands for other words has no places in the text that was decoded.
+            replace(piece, text=replace_texts(piece.text, self._options.replacements))
+            for piece in split_text(settled.text, settled.words, turns)
+        ]
+        for lock in self._transcript.receive_settled(segment, settled, pieces):
             self._tell_lock(lock)
         if self._transcript.count >= self._settings.limits.sentences:
             limit = self._settings.limits.sentences
@@ -356,6 +360,7 @@ class SessionProtocol:
         self._tell(m.SegmentLocked(
             upto=self._upto, channel=segment.channel, segment=segment.index, sentences=lock.sentences
         ))  # fmt: skip
+        self._tracks[segment.channel].receive_locked(lock.sentences)
         if lock.settled.error:
             span = f"{segment.start_ms / 1000:.1f} to {segment.end_ms / 1000:.1f} s"
             self._fail(
@@ -377,6 +382,11 @@ class SessionProtocol:
             self._tell_final(m.Committed(upto=self._upto))
             return True
         if self.state is not State.STOPPING or not all(t.ended and not t.unsettled for t in self._tracks):
+            return False
+        for track in self._tracks:
+            track.receive_all_locked()
+            self._drain_track(track)
+        if not all(track.finished for track in self._tracks):
             return False
         self.state = State.ENDED if self._ending else State.IDLE
         self._upto = max(self._upto, min(track.heard for track in self._tracks))
@@ -402,7 +412,7 @@ class SessionProtocol:
             if not isinstance(event, m.PartialChanged):
                 self._held.append(event)
             return
-        if isinstance(event, m.PartialChanged | m.SegmentLocked | m.Progress):
+        if isinstance(event, m.PartialChanged | m.SegmentLocked | m.SpeakersRevised | m.Progress):
             self._told = event.upto
         self.counts.errors += isinstance(event, m.Failed)
         self._events.append(event)

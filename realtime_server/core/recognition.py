@@ -21,6 +21,7 @@ from realtime_server.core.postprocess import clean
 from realtime_server.core.segments import SAMPLE_RATE, Flag, Segment
 from realtime_server.core.stabilization import StableText, recover
 from realtime_server.core.transcript import Settled
+from realtime_server.core.turns import Turn
 from realtime_server.errors import EngineTimeoutError
 
 Submit = Callable[[DecodeKind, Priority, int, int, str], DecodeJob]
@@ -44,6 +45,7 @@ class Recognition:
         self.shown = ""  # the whole text so far
         self.covered = start  # samples before this are in `shown`
         self.settled: Settled | None = None
+        self.turns: tuple[Turn, ...] = ()  # who speaks when, if that is known when the text is locked
         self._planner, self._submit, self._cancel, self._continues = planner, submit, cancel, continues
         self._stable = StableText()
         self._partial: DecodeJob | None = None  # in flight

@@ -83,3 +83,12 @@ class Sentence:
     confidence: float | None = None
     speaker: int | None = None
     flags: tuple[Flag, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerChange:
+    """A locked sentence's speaker, as it was told and as it is now."""
+
+    id: int  # of the sentence
+    before: int | None
+    after: int | None

@@ -19,7 +19,9 @@ class SessionOptions:
     """`decoding` and `replacements` in force; a refused setting leaves them as they are."""
 
     def __init__(self, settings: SessionSettings, capabilities: Capabilities) -> None:
-        self.decoding = settings.options
+        # Only word times tell where a sentence passes from one speaker to the next.
+        words = settings.options.words or (settings.speakers and capabilities.words)
+        self.decoding = replace(settings.options, words=words)
         self.replacements: Mapping[str, str] = {}
         self._limits, self._capabilities = settings.limits, capabilities
         self._warned = False

@@ -55,3 +55,4 @@ class SessionSettings:
     endpointing: EndpointingOptions = field(default_factory=EndpointingOptions)
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
+    speakers: bool = False  # tell voices apart; needs an Embedder

@@ -6,11 +6,13 @@ The endpointer turns scores into segments; each segment is a Recognition until i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import cast
 
 from realtime_server.core.audio import AudioBuffer
+from realtime_server.core.diarization import Diarization
 from realtime_server.core.endpointing import (
     Endpointer,
     EndpointEvent,
@@ -25,15 +27,18 @@ from realtime_server.core.jobs import (
     DecodeJob,
     DecodeKind,
     DecodingOptions,
+    Embeddings,
     Job,
+    Labels,
     Priority,
     Probabilities,
+    Result,
     Samples,
     ScoreJob,
 )
 from realtime_server.core.partials import PartialPlanner
 from realtime_server.core.recognition import Recognition
-from realtime_server.core.segments import FRAME
+from realtime_server.core.segments import FRAME, Sentence, SpeakerChange
 from realtime_server.core.settings import SessionSettings
 
 SCORE_AT_MOST = 10 * FRAME  # samples of one ScoreJob: bounds how long one session keeps the scorer
@@ -61,6 +66,8 @@ class TrackOutput:
     shown: list[Recognition] = field(default_factory=list)
     closed: list[Recognition] = field(default_factory=list)
     settled: list[Recognition] = field(default_factory=list)
+    revised: tuple[SpeakerChange, ...] = ()
+    problem: str | None = None  # for the client
 
 
 class Track:
@@ -81,6 +88,7 @@ class Track:
         self._by_job: dict[int, Recognition] = {}
         self._segments = 0
         self._load_ms = 0.0
+        self._diarization = self._start_diarization() if context.settings.speakers else None
 
     @property
     def received(self) -> int:
@@ -96,6 +104,11 @@ class Track:
     def unsettled(self) -> bool:
         """Whether a segment is open or waits for its text."""
         return bool(self._live)
+
+    @property
+    def finished(self) -> bool:
+        """Whether, after `receive_all_locked`, no speaker will be revised any more."""
+        return self._diarization is None or self._diarization.finished
 
     @property
     def accounted(self) -> int:
@@ -132,26 +145,66 @@ class Track:
         """Whether audio that came before `receive_close_open` is still being scored."""
         return self._close_at is not None
 
-    def receive_scores(self, job: ScoreJob, probabilities: Probabilities) -> None:
-        """The scorer's answer to the job in flight."""
+    def receive_result(self, job: Job, result: Result) -> None:
+        """The answer to a job."""
+        match job:
+            case ScoreJob():
+                self._receive_scores(job, cast(Probabilities, result))
+            case DecodeJob():
+                self._receive_decoded(job, cast(Decoded, result))
+            case _:
+                assert self._diarization
+                self._diarization.receive_result(job, cast(Embeddings | Labels | None, result))
+        self._take_speakers()
+
+    def receive_failure(self, job: Job, error: Exception) -> None:
+        """A job failed. A scorer has then lost its stream: what is open ends here, nothing more can be heard."""
+        match job:
+            case ScoreJob():
+                self._receive_scorer_failure()
+            case DecodeJob():
+                recognition = self._by_job.pop(job.id)
+                recognition.receive_failure(job, error)
+                self._after_answer(recognition)
+            case _:
+                assert self._diarization
+                self._diarization.receive_failure(job, error)
+        self._take_speakers()
+
+    def receive_locked(self, sentences: Sequence[Sentence]) -> None:
+        """A settled segment was locked with these sentences."""
+        if self._diarization:
+            self._diarization.receive_locked(sentences)
+
+    def receive_all_locked(self) -> None:
+        """The track has ended and everything it settled is locked: its speakers can be revised."""
+        if self._diarization:
+            self._diarization.receive_end()
+            self._take_speakers()
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _receive_scores(self, job: ScoreJob, probabilities: Probabilities) -> None:
         self._scoring = False
+        if self._diarization:
+            self._diarization.receive_probabilities(probabilities)
         self._receive_endpoints(self._endpointer.receive_probabilities(probabilities))
         if job.last:
             self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
             self.ended = True
+        if self._diarization and self._open:
+            self._diarization.receive_position(self._open.index, self._endpointer.speech_end)
         self._ask_for_partial()
         self._forget_audio()
         self._score()
 
-    def receive_scorer_failure(self) -> None:
-        """The scorer lost this stream: what is open ends here, nothing more can be heard."""
+    def _receive_scorer_failure(self) -> None:
         self._scoring = False
         self._scorer_failed = self.ended = True
         self._close_at = None
         self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end))
 
-    def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
-        """The recognizer's answer."""
+    def _receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
         recognition = self._by_job.pop(job.id)
         self._load_ms += 0.3 * (decoded.took_ms - self._load_ms)
         before = recognition.shown, recognition.covered
@@ -160,19 +213,33 @@ class Track:
             self.output.shown.append(recognition)
         self._after_answer(recognition)
 
-    def receive_failure(self, job: DecodeJob, error: Exception) -> None:
-        """The recognizer failed on a job."""
-        recognition = self._by_job.pop(job.id)
-        recognition.receive_failure(job, error)
-        self._after_answer(recognition)
-
-    # --- inside -------------------------------------------------------------------------------------------
-
     def _after_answer(self, recognition: Recognition) -> None:
-        if recognition.settled:
-            self._live.remove(recognition)
-            self.output.settled.append(recognition)
+        if recognition.settled and self._diarization:
+            self._diarization.receive_settled(recognition)
+            self._take_speakers()
+        elif recognition.settled:
+            self._release(recognition)
         self._ask_for_partial()
+
+    def _release(self, recognition: Recognition) -> None:
+        self._live.remove(recognition)
+        self.output.settled.append(recognition)
+
+    def _start_diarization(self) -> Diarization:
+        context = self._context
+        return Diarization(
+            self.channel, session=context.session, epoch=context.epoch, ids=context.ids,
+            submit=lambda job: self.output.jobs.append(job), read=self._buffer.read,
+        )  # fmt: skip
+
+    def _take_speakers(self) -> None:
+        """Move what the diarization wants told into the output."""
+        if self._diarization is None:
+            return
+        for recognition in self._diarization.take_released():
+            self._release(recognition)
+        self.output.revised += self._diarization.take_revised()
+        self.output.problem = self.output.problem or self._diarization.take_problem()
 
     def _ask_for_partial(self) -> None:
         """Let the open segment ask, unless the one before it still shows words of this one.
@@ -253,10 +320,15 @@ class Track:
         )  # fmt: skip
         self._live.append(recognition)
         self.output.opened.append(recognition)
+        if self._diarization:
+            self._diarization.receive_open(index, start)
 
     def _close_segment(self, recognition: Recognition, ended: SpeechEnded, heard_until: int) -> None:
-        recognition.receive_close(ended.start, ended.end, heard_until=heard_until)
+        segment = recognition.receive_close(ended.start, ended.end, heard_until=heard_until)
         self.output.closed.append(recognition)
+        if self._diarization:
+            self._diarization.receive_close(segment)
+            self._take_speakers()
         if recognition.settled:
             self._after_answer(recognition)
 

@@ -6,9 +6,11 @@ one holds those behind it. Sentence ids are given in lock order over all channel
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from realtime_server.core.segments import Flag, Segment, Sentence, Word
+from realtime_server.core.turns import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class _Queue:
     """One channel's segments that ended but are not locked."""
 
     segments: list[Segment] = field(default_factory=list)
-    settled: dict[int, Settled] = field(default_factory=dict)
+    settled: dict[int, tuple[Settled, tuple[Piece, ...]]] = field(default_factory=dict)
 
 
 class Transcript:
@@ -51,32 +53,37 @@ class Transcript:
         """A segment ended; its text will follow."""
         self._queues.setdefault(segment.channel, _Queue()).segments.append(segment)
 
-    def receive_settled(self, segment: Segment, settled: Settled) -> list[Lock]:
-        """A segment's text is known; return every segment that can be locked now, in order."""
+    def receive_settled(self, segment: Segment, settled: Settled, pieces: Iterable[Piece]) -> list[Lock]:
+        """A segment's text is known, as `pieces`; return every segment that can be locked now, in order."""
         queue = self._queues[segment.channel]
-        queue.settled[segment.index] = settled
+        queue.settled[segment.index] = settled, tuple(pieces)
         locks = []
         while queue.segments and queue.segments[0].index in queue.settled:
             first = queue.segments.pop(0)
-            text = queue.settled.pop(first.index)
-            locks.append(Lock(first, self._sentences(first, text), text))
+            text, parts = queue.settled.pop(first.index)
+            locks.append(Lock(first, self._sentences(first, text, parts), text))
         return locks
 
-    def _sentences(self, segment: Segment, settled: Settled) -> tuple[Sentence, ...]:
+    def _sentences(
+        self, segment: Segment, settled: Settled, pieces: tuple[Piece, ...]
+    ) -> tuple[Sentence, ...]:
         if not settled.text and not settled.flags:
             return ()
-        start_ms = segment.start_ms
-        sentence = Sentence(
-            id=self.count,
-            segment=segment.index,
-            channel=segment.channel,
-            text=settled.text,
-            start_ms=start_ms,
-            end_ms=segment.end_ms,
-            words=tuple(word.shifted(start_ms) for word in settled.words),
-            language=settled.language,
-            confidence=settled.confidence,
-            flags=settled.flags,
+        sentences = tuple(
+            Sentence(
+                id=self.count + n,
+                segment=segment.index,
+                channel=segment.channel,
+                text=piece.text,
+                start_ms=piece.start_ms,
+                end_ms=piece.end_ms,
+                words=piece.words,
+                language=settled.language,
+                confidence=settled.confidence,
+                speaker=piece.speaker,
+                flags=settled.flags,
+            )
+            for n, piece in enumerate(pieces)
         )
-        self.count += 1
-        return (sentence,)
+        self.count += len(sentences)
+        return sentences

@@ -1,7 +1,7 @@
 """The interfaces behind which all computing happens.
 
-Recognizers are `Engine`s, voice activity networks are `Scorer`s. The live server, the file services and the
-benchmarks know only these. A fake of each ships in fake.py.
+Recognizers are `Engine`s, voice activity networks `Scorer`s, speaker networks `Embedder`s. The live server, the
+file services and the benchmarks know only these. A fake of each ships in fake.py.
 """
 
 from __future__ import annotations
@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Probabilities, ScoreJob
+from realtime_server.core.jobs import (
+    Capabilities,
+    ClusterJob,
+    Decoded,
+    DecodeJob,
+    Embeddings,
+    EmbedJob,
+    Labels,
+    Probabilities,
+    ScoreJob,
+)
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import UnsupportedError
 
-__all__ = ["Capabilities", "Engine", "Scorer", "refuse_unsupported"]
+__all__ = ["Capabilities", "Embedder", "Engine", "Scorer", "refuse_unsupported"]
 
 
 def refuse_unsupported(job: DecodeJob, can: Capabilities) -> None:
@@ -41,6 +51,10 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What it can do; constant over its life."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it works. What has turned false after `warmup` stays so: it has died, only a new process helps."""
 
     async def warmup(self) -> None:
         """Make the first real job as fast as later ones; raise EngineError if the engine cannot work."""
@@ -73,3 +87,19 @@ class Scorer(Protocol):
 
     async def aclose(self) -> None:
         """Free everything."""
+
+
+class Embedder(Protocol):
+    """Tells voices apart: a speaker network and the clustering of what it says; shared by all sessions, stateless."""
+
+    async def warmup(self) -> None:
+        """Make the first real job as fast as later ones; raise EngineError if it cannot work."""
+
+    async def embed(self, job: EmbedJob) -> Embeddings:
+        """One vector for each window, float32 (windows, width), of length 1. Raises EngineError."""
+
+    async def cluster(self, job: ClusterJob) -> Labels:
+        """One label for each window, from 0. Off the event loop. Raises EngineError."""
+
+    async def aclose(self) -> None:
+        """Free everything; jobs still running end with EngineError."""

@@ -47,16 +47,18 @@ class Batcher(Generic[Item, Result]):
     compute: takes items and their bucket's edge, returns a result per item, in order; called in one thread, never
     twice at once.  length: an item's length, in the unit of `buckets`.  buckets: upper edges, rising; longer items
     form buckets of their own.  window_s: how long an idle worker waits for company, if any is to be expected.
-    max_batch, max_length: items of a batch, and what they may be together, each as long as its bucket.
+    max_batch, max_length: items of a batch, and what they may be together, each as long as its bucket.  name: what
+    errors and the thread call it.
     """
 
     def __init__(
         self, compute: Callable[[Sequence[Item], int], Sequence[Result]], length: Callable[[Item], int], *,
         buckets: Sequence[int] = BUCKETS, window_s: float = 0.006, max_batch: int = 32, max_length: int = 1 << 60,
+        name: str = "encoder",
     ) -> None:  # fmt: skip
         self._compute, self._length, self._buckets = compute, length, tuple(buckets)
         self._window_s, self._max_batch, self._max_length = window_s, max_batch, max_length
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder")
+        self._name, self._thread = name, ThreadPoolExecutor(1, thread_name_prefix=name)
         self._arrivals = itertools.count()
         self._waiting: list[_Entry[Item, Result]] = []  # in the order of service
         self._running: Sequence[_Entry[Item, Result]] = ()
@@ -116,7 +118,7 @@ class Batcher(Generic[Item, Result]):
         error = work.exception()
         results = () if error else work.result()
         if len(results) != len(batch):
-            _fail(batch, f"the encoder failed: {error or 'answers are missing'}", error)
+            _fail(batch, f"the {self._name} failed: {error or 'answers are missing'}", error)
         for entry, result in zip(batch, results, strict=False):
             if not entry.answer.done():
                 entry.answer.set_result(result)

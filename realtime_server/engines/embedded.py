@@ -230,6 +230,11 @@ class EmbeddedEngine:
         """What it can do."""
         return self._capabilities
 
+    @property
+    def healthy(self) -> bool:
+        """Whether a worker is left to answer; they outlive whatever the model raises."""
+        return any(thread.is_alive() for thread in self._threads)
+
     async def warmup(self) -> None:
         """Decode a moment of noise in each context; EngineError if that fails."""
         noise = np.random.default_rng(0).normal(0.0, 0.01, 30 * SAMPLE_RATE).astype(np.float32)

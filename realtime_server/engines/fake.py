@@ -1,4 +1,4 @@
-"""A recognizer and a scorer that need no model: `--engine fake`, and the engine of most tests.
+"""A recognizer, a scorer and an embedder that need no model: `--engine fake`, and the engine of most tests.
 
 FakeEngine serves a fixed number of slots by priority, then by arrival. Without a script it "hears" one number
 word per half second since START wherever the audio is loud: text grows with the audio, a segment's final
@@ -7,6 +7,7 @@ extends its partials, and adjacent windows neither repeat nor lose a word. Fault
     engine.faults.inject(Fault(kind="final", nth=2))    the second final from now on raises EngineError
     engine.faults.inject(Fault(error=None))             no job that arrives from now on is answered
     engine.faults.clear()                               later jobs are fine again
+    engine.die()                                        no job is answered any more, not the waiting ones either
 """
 
 from __future__ import annotations
@@ -20,11 +21,23 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from realtime_server.core.jobs import Decoded, DecodeJob, DecodeKind, Probabilities, Samples, ScoreJob
+from realtime_server.core.jobs import (
+    ClusterJob,
+    Decoded,
+    DecodeJob,
+    DecodeKind,
+    Embeddings,
+    EmbedJob,
+    Labels,
+    Probabilities,
+    Samples,
+    ScoreJob,
+)
 from realtime_server.core.languages import CODES
 from realtime_server.core.segments import HOP, SAMPLE_RATE
 from realtime_server.engines.base import Capabilities, refuse_unsupported
 from realtime_server.engines.fake_hearing import LOUD, hear, levels
+from realtime_server.engines.fake_voices import BANDS, sort_voices, voiceprint
 from realtime_server.errors import EngineError
 
 CAPABILITIES = Capabilities(
@@ -114,6 +127,11 @@ class FakeEngine:
         """Jobs that wait for a slot."""
         return len(self._slots.waiting)
 
+    @property
+    def healthy(self) -> bool:
+        """Whether it has neither died nor been closed."""
+        return not self._closed.is_set()
+
     async def warmup(self) -> None:
         """Do nothing; raise EngineError after `aclose`."""
         _refuse_if(self._closed)
@@ -142,10 +160,14 @@ class FakeEngine:
                 on_text(text)
         return decoded
 
-    async def aclose(self) -> None:
+    def die(self) -> None:
         """End all jobs, waiting or running, with EngineError; later ones are refused."""
         self._closed.set()
         self._slots.admit_all()
+
+    async def aclose(self) -> None:
+        """The same, on purpose."""
+        self.die()
 
 
 class FakeScorer:
@@ -180,6 +202,44 @@ class FakeScorer:
         """End pending calls with EngineError; later ones are refused."""
         self._closed.set()
         self._rest.clear()
+
+
+class FakeEmbedder:
+    """An `Embedder` for which a voice is the octaves in which it is loud; see fake_voices.py.
+
+    embed_s, cluster_s: time per job.  keep_jobs: how many of the latest jobs `jobs` holds.  The faults of `embed` and
+    of `cluster` are injected apart.
+    """
+
+    def __init__(self, *, embed_s: float = 0.0, cluster_s: float = 0.0, keep_jobs: int = 256) -> None:
+        self.embed_faults, self.cluster_faults = Faults(), Faults()
+        self.jobs: deque[EmbedJob | ClusterJob] = deque(maxlen=keep_jobs)
+        self._embed_s, self._cluster_s = embed_s, cluster_s
+        self._closed = asyncio.Event()
+
+    async def warmup(self) -> None:
+        """Do nothing; raise EngineError after `aclose`."""
+        _refuse_if(self._closed)
+
+    async def embed(self, job: EmbedJob) -> Embeddings:
+        """One vector per window, (windows, 30)."""
+        _refuse_if(self._closed)
+        self.jobs.append(job)
+        voices = [voiceprint(samples) for samples in job.audio]
+        await _work(self._closed, self.embed_faults.strike(None), self._embed_s)
+        return np.stack(voices) if voices else np.empty((0, BANDS), np.float32)
+
+    async def cluster(self, job: ClusterJob) -> Labels:
+        """Label voices in the order in which they are first heard."""
+        _refuse_if(self._closed)
+        self.jobs.append(job)
+        labels = sort_voices(job.embeddings)
+        await _work(self._closed, self.cluster_faults.strike(None), self._cluster_s)
+        return labels
+
+    async def aclose(self) -> None:
+        """End pending calls with EngineError; later ones are refused."""
+        self._closed.set()
 
 
 class _Slots:
@@ -233,7 +293,7 @@ async def _work(closed: asyncio.Event, fault: Fault | None, seconds: float) -> N
 
 def _refuse_if(closed: asyncio.Event) -> None:
     if closed.is_set():
-        raise EngineError("the fake engine is closed")
+        raise EngineError("the fake engine has died or is closed")
 
 
 def _in_turn(answers: Sequence[Answer]) -> Callable[[DecodeJob], Answer]:

@@ -100,7 +100,7 @@ class FunAsrNanoEngine:
 
     @property
     def healthy(self) -> bool:
-        """Whether it can answer; once it is false after `warmup`, only a new process helps."""
+        """Whether the language model works; once this is false after `warmup`, only a new process helps."""
         return self.llm.healthy
 
     async def warmup(self) -> None:

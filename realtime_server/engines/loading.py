@@ -1,17 +1,27 @@
-"""Engines and scorers by name; each imports its libraries only when it is chosen."""
+"""Engines, scorers and embedders by name; each imports its libraries only when it is chosen."""
 
 from __future__ import annotations
 
+import importlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from realtime_server import weights
+from realtime_server.core.jobs import ClusterJob, Embeddings, EmbedJob, Labels
 from realtime_server.core.settings import require_positive
-from realtime_server.engines.base import Engine, Scorer
-from realtime_server.engines.fake import FakeEngine, FakeScorer
+from realtime_server.engines.base import Embedder, Engine, Scorer
+from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer
 from realtime_server.engines.nano_options import NanoOptions
-from realtime_server.errors import ConfigurationError
+from realtime_server.engines.vllm_setup import how_to_install
+from realtime_server.errors import ConfigurationError, EngineError, RealtimeServerError
+from realtime_server.models.speaker_network import ERES2NETV2_FILE, SpeakerNetwork
+from realtime_server.resources import pip_install
+
+logger = logging.getLogger(__name__)
+
+CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,18 @@ class EngineOptions:
         require_positive(self, ("fake_slots",) if self.workers is None else ("fake_slots", "workers"))
         if self.fake_decode_s < 0:
             raise ConfigurationError(f"fake_decode_s must not be negative, not {self.fake_decode_s}")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerOptions:
+    """Which speaker network to load, and where it computes."""
+
+    model: Path | None = None  # a folder instead of the fetched weights: CAM++, or ERes2NetV2 from a hub
+    device: str = "cpu"  # onnxruntime; another device, such as "cuda", is PyTorch's
+    threads: int = 1  # of onnxruntime
+
+    def __post_init__(self) -> None:
+        require_positive(self, ("threads",))
 
 
 def _load_embedded(options: EngineOptions) -> Engine:
@@ -52,7 +74,7 @@ def _load_nano(options: EngineOptions) -> Engine:
 
         return load(options.nano)
     except ImportError as error:
-        raise _missing(error, "vllm") from error
+        raise _missing(error, "vllm", options.nano.device) from error
 
 
 def _load_nano_torch(options: EngineOptions) -> Engine:
@@ -61,7 +83,7 @@ def _load_nano_torch(options: EngineOptions) -> Engine:
 
         return load(options.nano)
     except ImportError as error:
-        raise _missing(error, "torch") from error
+        raise _missing(error, "torch", options.nano.device) from error
 
 
 ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
@@ -89,7 +111,77 @@ def load_scorer(options: EngineOptions, kind: str) -> Scorer:
     return FsmnScorer(FsmnVad.load(weights.find("fsmn-vad", options.vad_model)))
 
 
-def _missing(error: ImportError, extra: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the package '{error.name}' is not installed; run: pip install 'realtime-server[{extra}]'"
-    )
+def load_embedder(options: SpeakerOptions, kind: str) -> Embedder:
+    """Load what tells voices apart: kind "network", or "bands" for the fake that needs no weights.
+
+    Raises ConfigurationError or WeightsError, which say what to run.
+    """
+    if kind == "bands":
+        return FakeEmbedder(keep_jobs=0)
+    try:
+        from realtime_server.engines.clustering import cluster
+        from realtime_server.engines.embedding import CPU_BATCH, GPU_BATCH, SpeakerEmbedder
+
+        for package in ("scipy.linalg", "threadpoolctl"):  # clustering imports them when it first has work
+            importlib.import_module(package)
+        max_batch = CPU_BATCH if options.device == "cpu" else GPU_BATCH
+        return SpeakerEmbedder(_load_network(options), cluster, max_batch=max_batch)
+    except ImportError as error:
+        raise _missing(error, "speakers") from error
+
+
+class AbsentEmbedder:
+    """Stands for a speaker network that could not be loaded: every job fails, and says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def warmup(self) -> None:
+        """Do nothing: who serves without speakers has been told."""
+
+    async def embed(self, job: EmbedJob) -> Embeddings:
+        """Raise EngineError."""
+        raise EngineError(self._why)
+
+    async def cluster(self, job: ClusterJob) -> Labels:
+        """Raise EngineError."""
+        raise EngineError(self._why)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def load_embedder_if_possible(options: SpeakerOptions, kind: str) -> Embedder:
+    """The same; what is missing is logged, and recognition goes on without speakers."""
+    try:
+        return load_embedder(options, kind)
+    except RealtimeServerError as error:
+        logger.error("serving without speakers: %s", error)
+        return AbsentEmbedder(str(error))
+
+
+def _load_network(options: SpeakerOptions) -> SpeakerNetwork:
+    """CAM++ on onnxruntime unless another device or another network's folder was given."""
+    other = options.model is not None and (options.model / ERES2NETV2_FILE).is_file()
+    folder = weights.find("campplus", options.model, verify=not other)
+    if options.device == "cpu" and not other:
+        from realtime_server.models.campplus_onnx import CamPlusPlusOnnx
+
+        return CamPlusPlusOnnx.load(folder, options.threads)
+    try:
+        from realtime_server.models.speaker_torch import TorchNetwork
+    except ImportError as error:
+        raise _missing(error, "torch") from error
+    return TorchNetwork.load(folder, options.device)
+
+
+def _missing(error: ImportError, extra: str, device: str = "auto") -> ConfigurationError:
+    """Say which package could not be imported, and what to run."""
+    package = (error.name or "").partition(".")[0]
+    what = f"the package '{package}'" if package else "a package"
+    absent = isinstance(error, ModuleNotFoundError)
+    what += " is not installed" if absent else f" cannot be imported ({error})"
+    advice = how_to_install(device) if extra == "vllm" else f"run: {pip_install(extra)}"
+    if package == "torch" and extra == "torch" and device != "cuda":
+        advice += f" (without a GPU add --extra-index-url {CPU_TORCH}, for a smaller build)"
+    return ConfigurationError(f"{what}; {advice}")

@@ -101,7 +101,7 @@ class TorchLlm:
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 self._folder, dtype=getattr(torch, self._dtype)
             )
-        except (OSError, ValueError, RuntimeError) as error:
+        except (ImportError, OSError, ValueError, RuntimeError) as error:
             raise EngineError(f"transformers cannot load {self._folder}: {error}") from error
         return model.to(self._device).eval()
 
@@ -142,6 +142,8 @@ def load(options: NanoOptions) -> FunAsrNanoEngine:
     """Load Fun-ASR-Nano with its language model in transformers; blocks. `warmup` must follow."""
     set_environment(options.device)
     device = choose_device(options.device)
+    for package in ("torch", "transformers"):
+        import_module(package)  # imported late, it would be missed late
     from realtime_server.engines.fun_asr_nano import FunAsrNanoEngine
     from realtime_server.models.llm_weights import split_llm
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSED = "the engine has been shut down"
-DIED = "the language model's engine has died; restart the server, its log says why"
+DIED = "the language model's engine has died"
 FILLER_ID = 0  # stands for every row where vLLM wants to see ids
 GUARD = (
     "vLLM starts processes that run the main program anew: put what starts the engine under "
@@ -132,7 +133,8 @@ class VllmLlm:
 
         before = set(multiprocessing.active_children())
         arguments = AsyncEngineArgs(**self._options.engine_args(self._folder))
-        self._engine = AsyncLLM.from_engine_args(arguments)
+        with _interrupts_kept_from_children():
+            self._engine = AsyncLLM.from_engine_args(arguments)
         started = set(multiprocessing.active_children()) - before
         self._watch = OrphanWatch([process.pid for process in started if process.pid])
 
@@ -184,6 +186,19 @@ class VllmLlm:
             detokenize=False,
             output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
         )
+
+
+@contextmanager
+def _interrupts_kept_from_children() -> Iterator[None]:
+    """Processes that this thread starts meanwhile never see a SIGINT.
+
+    A terminal sends Ctrl-C to all of them; vLLM's would end at once, before the finals that a stopping server owes.
+    """
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _generated(completion: Any, sampling: Sampling) -> Generated:

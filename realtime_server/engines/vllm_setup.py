@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from realtime_server.errors import ConfigurationError
+from realtime_server.resources import find_resource, pip_install
 
 OLDEST, NEWEST = (0, 22), (0, 32)  # releases of vLLM, both included
+CPU_SCRIPT = "scripts/install_vllm_cpu.sh"
 DEFAULTS = {
     "OMP_NUM_THREADS": "1",  # more threads spin against each other: three to four times slower
     "VLLM_NO_USAGE_STATS": "1",
@@ -73,22 +76,37 @@ class LlmOptions:
 
 
 def installed() -> dict[str, str]:
-    """Versions of the packages that bring vLLM, by name; empty if it cannot be imported."""
+    """Versions of the packages that bring vLLM, by name; empty if it cannot be imported.
+
+    vLLM's own builds for the CPU are called "vllm" too; they count as "vllm-cpu", by the end of their version.
+    """
     if importlib.util.find_spec("vllm") is None:
         return {}
     found = {}
     for name in ("vllm", "vllm-cpu"):
         try:
-            found[name] = metadata.version(name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+        found["vllm-cpu" if version.endswith("+cpu") else name] = version
     return found
+
+
+def how_to_install(device: str) -> str:
+    """Say what brings a vLLM for the device "cuda" or "cpu"; for "auto", where that is not known, both."""
+    gpu = f"run: {pip_install('vllm')}"
+    # Plain pip brings parts that do not import without CUDA; the script makes an environment of its own.
+    try:
+        script = f"run: sh {shlex.quote(str(find_resource(CPU_SCRIPT)))}"
+    except ConfigurationError:
+        script = f"in a checkout of the source run: sh {CPU_SCRIPT}"
+    cpu = f"{script} .venv-vllm, and serve with .venv-vllm/bin/realtime-server"
+    return {"cuda": gpu, "cpu": cpu}.get(device, f"for an NVIDIA GPU {gpu}; for the CPU {cpu}")
 
 
 def check_installed(versions: Mapping[str, str], device: str) -> None:
     """Raise ConfigurationError if vLLM is missing, too old, too new, or built for the other kind of device."""
-    name = "vllm-cpu" if device == "cpu" else "vllm"
-    advice = f"run: pip install 'realtime-server[{name}]'"
+    name, advice = "vllm-cpu" if device == "cpu" else "vllm", how_to_install(device)
     if not versions:
         raise ConfigurationError(f"vLLM is not installed; {advice}")
     if name not in versions:

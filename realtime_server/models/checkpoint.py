@@ -108,7 +108,7 @@ class Checkpoint:
         Warns once if the CTC branch's weights are missing.
         """
         config = NanoConfig.read(folder)
-        tensors = _open_weights(folder / "model.pt")
+        tensors = read_weights(folder / "model.pt")
         if strangers := [name for name in tensors if not name.startswith(PARTS)]:
             logger.warning("%s holds weights of no known part: %s", folder / "model.pt", _listed(strangers))
         missing = [name for name in _ctc_names(config) if name not in tensors]
@@ -169,11 +169,15 @@ def compare(path: Path, expected: Mapping[str, Sequence[int]], found: Mapping[st
         raise WeightsError(f"{path} does not fit its settings; {'; '.join(problems)}")
 
 
-def _open_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path, *, mmap: bool = True) -> dict[str, Tensor]:
+    """The tensors of a file of PyTorch's, on the CPU, without what trainers wrap around them; nothing is executed.
+
+    mmap: a tensor's bytes are read when they are used; only files in the zip format can be mapped. Raises WeightsError.
+    """
     if not path.is_file():
         raise WeightsError(f"{path.parent} has no {path.name}")
     try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        content = torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
     except (RuntimeError, ValueError, KeyError, EOFError, OSError, pickle.UnpicklingError) as error:
         raise WeightsError(
             f"{path} cannot be opened ({_first_line(error)}); it may be cut short, or a pointer to a large file that "

@@ -11,7 +11,6 @@ the first and the last fbank frame are repeated.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -22,11 +21,7 @@ from numpy.typing import NDArray
 from realtime_server.core.jobs import Probabilities, Samples
 from realtime_server.core.segments import FRAME, SAMPLE_RATE
 from realtime_server.errors import WeightsError
-
-# Read once, when onnxruntime is loaded: without it, some of its builds name this machine to their maker over the
-# network and leave files in the user's cache. A speech server tells nobody anything.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-import onnxruntime
+from realtime_server.models.onnx_session import InferenceSession, open_session
 
 Floats = NDArray[np.float32]
 
@@ -43,7 +38,7 @@ FULL_SCALE = float(1 << 15)  # the features were trained on 16-bit sample values
 class FsmnVad:
     """The network and its normalisation, shared by any number of streams (also across threads)."""
 
-    def __init__(self, session: onnxruntime.InferenceSession, shift: Floats, scale: Floats) -> None:
+    def __init__(self, session: InferenceSession, shift: Floats, scale: Floats) -> None:
         """Wrap a loaded network; shift, scale: (400,) each, applied as (x + shift) * scale."""
         self._session = session
         self._shift = shift
@@ -58,16 +53,7 @@ class FsmnVad:
             if not (folder / name).is_file():
                 raise WeightsError(f"FSMN-VAD needs {name}, and {folder} has none")
         shift, scale = _read_normalisation(folder / "am.mvn")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # a second thread gives 1.45x for twice the CPU
-        options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
-            session = onnxruntime.InferenceSession(
-                str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime's exceptions have no common base of their own
-            raise WeightsError(f"onnxruntime cannot load {folder / 'model.onnx'}: {error}") from error
+        session = open_session(folder / "model.onnx")  # a second thread would give 1.45x for twice the CPU
         return cls(session, shift, scale)
 
     def stream(self) -> FsmnStream:

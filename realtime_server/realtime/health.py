@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from realtime_server.core.jobs import DecodeJob, Job
+from realtime_server.core.jobs import DecodeJob, Job, ScoreJob
 from realtime_server.errors import EngineError, UnsupportedError
 
 FAILURES = 3  # in a row: one may be the audio's fault, three are not
@@ -26,8 +26,8 @@ class Health:
 
     def observe(self, job: Job, error: EngineError | None) -> None:
         """A job was answered; a refused request says nothing about the engine."""
-        if isinstance(error, UnsupportedError):
-            return
+        if isinstance(error, UnsupportedError) or not isinstance(job, DecodeJob | ScoreJob):
+            return  # speakers may fail: recognition goes on without
         kind = "the recognizer" if isinstance(job, DecodeJob) else "voice activity detection"
         self._failures[kind] = self._failures[kind] + 1 if error else 0
         if error:

@@ -3,6 +3,9 @@
 A connection counts from the moment its handshake is accepted, so that a burst of handshakes cannot pass the
 limit; one that is lost before its session began is noticed at the next handshake. Shutting down has a fixed
 order: refuse newcomers, end the sessions, wait for their finals, take what is unfinished for failed, close.
+
+An engine that has died (`Engine.healthy`) does not come back, so neither does `/ready`: newcomers are refused from
+then on, and `wait_died` returns, for whoever runs the server to `stop` it and to end the process.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from websockets.protocol import State
 
 from realtime_server import __version__
 from realtime_server.core.settings import SessionSettings
-from realtime_server.engines.base import Engine, Scorer
+from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import ConfigurationError
 from realtime_server.realtime.connection import SessionConnection
 from realtime_server.realtime.health import Health
@@ -33,11 +36,13 @@ __all__ = ["RealtimeServer", "ServerOptions"]
 
 logger = logging.getLogger(__name__)
 
+DIED = "the recognizer has died"
+LOOK_S = 0.5  # between two looks at the engine
 LEFT_S = 1.0  # for connections that never became sessions, such as a browser's spare ones, at shutdown
 
 
 class RealtimeServer:
-    """Serves live sessions on one engine and one scorer.
+    """Serves live sessions on one engine, one scorer and, where speakers are told apart, one embedder.
 
     `description` is what GET /health tells about the engine and its settings.
     """
@@ -45,10 +50,12 @@ class RealtimeServer:
     def __init__(
         self, engine: Engine, scorer: Scorer, settings: SessionSettings, options: ServerOptions, *,
         page: Path, description: Mapping[str, str], clocks: Clocks | None = None,
+        embedder: Embedder | None = None,
     ) -> None:  # fmt: skip
         self.hub = Hub(options.max_sessions)
         self.health = Health()
-        self._engine, self._scorer, self._settings, self._options = engine, scorer, settings, options
+        self._engine, self._scorer, self._embedder = engine, scorer, embedder
+        self._settings, self._options = settings, options
         self._description, self._clocks = description, clocks
         self._http = HttpAnswers(
             page.read_bytes(),
@@ -80,6 +87,11 @@ class RealtimeServer:
             ) from error
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
+    async def wait_died(self) -> None:
+        """Return once the engine has died: `stop` should follow, and the process should end."""
+        while self._engine.healthy:  # noqa: ASYNC110 - it may die in silence: vLLM is a process of its own
+            await asyncio.sleep(LOOK_S)
+
     async def stop(self) -> None:
         """Refuse new sessions, let every session send its final and close with 1012, stop listening."""
         assert self._server is not None
@@ -93,7 +105,12 @@ class RealtimeServer:
 
     async def _handle(self, connection: ServerConnection) -> None:
         session = RealtimeASRSession(
-            self._engine, self._scorer, self._settings, clocks=self._clocks, observe=self.health.observe
+            self._engine,
+            self._scorer,
+            self._settings,
+            embedder=self._embedder,
+            clocks=self._clocks,
+            observe=self.health.observe,
         )
         with self.hub.holding(session):
             self._opening.discard(connection)
@@ -130,6 +147,8 @@ class RealtimeServer:
 
     def _why_refused(self) -> str | None:
         self._opening = {connection for connection in self._opening if connection.state is not State.CLOSED}
+        if not self._engine.healthy:
+            return f"{DIED} and the server is stopping; connect to another or try again later"
         if self.hub.draining:
             return "the server is stopping; connect to another or try again later"
         if len(self.hub.sessions) + len(self._opening) >= self.hub.max_sessions:

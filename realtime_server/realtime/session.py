@@ -31,12 +31,21 @@ from typing import Self
 
 from realtime_server.core import messages as m
 from realtime_server.core.audio import Pcm16Reader
-from realtime_server.core.jobs import Decoded, DecodeJob, Job, Probabilities
+from realtime_server.core.jobs import (
+    ClusterJob,
+    Decoded,
+    DecodeJob,
+    EmbedJob,
+    Job,
+    Result,
+    ScoreJob,
+    WaitJob,
+)
 from realtime_server.core.protocol import SessionProtocol, State
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings, require_positive
-from realtime_server.engines.base import Engine, Scorer
-from realtime_server.errors import EngineError, EngineTimeoutError
+from realtime_server.engines.base import Embedder, Engine, Scorer
+from realtime_server.errors import ConfigurationError, EngineError, EngineTimeoutError
 from realtime_server.realtime.hub import EventLog
 
 logger = logging.getLogger(__name__)
@@ -49,7 +58,7 @@ class Clocks:
     """Wall-clock limits, in seconds."""
 
     stall_s: float = 5.0  # without audio for so long, the open segment is closed
-    deadline_s: float = 10.0  # of a job, plus deadline_factor times its audio
+    deadline_s: float = 10.0  # of a job; a decode has deadline_factor times its audio on top
     deadline_factor: float = 2.0
 
     def __post_init__(self) -> None:
@@ -66,15 +75,19 @@ class RealtimeASRSession:
 
     def __init__(
         self, engine: Engine, scorer: Scorer, settings: SessionSettings | None = None, *,
+        embedder: Embedder | None = None,
         session_id: str | None = None, clocks: Clocks | None = None, observe: Observer | None = None,
     ) -> None:  # fmt: skip
+        settings = settings or SessionSettings()
+        if settings.speakers and embedder is None:
+            raise ConfigurationError("a session that tells speakers apart needs an embedder")
         self.id = session_id or uuid.uuid4().hex[:12]
         self.log = EventLog()
         self._reader = self.log.add_reader()
         self.closing: m.Closing | None = None  # how the connection is to be closed, once known
-        self._engine, self._scorer, self._observe = engine, scorer, observe
+        self._engine, self._scorer, self._embedder, self._observe = engine, scorer, embedder, observe
         self._clocks = clocks or Clocks()
-        self._protocol = SessionProtocol(self.id, settings or SessionSettings(), engine.capabilities)
+        self._protocol = SessionProtocol(self.id, settings, engine.capabilities)
         self._wire: m.Wire = m.WireV1()
         self._pcm = Pcm16Reader()
         self._ended = asyncio.Event()
@@ -235,7 +248,7 @@ class RealtimeASRSession:
                 self._protocol.receive_result(job, answer)
             self._turn()
 
-    async def _answer(self, job: Job) -> Decoded | Probabilities | EngineError:
+    async def _answer(self, job: Job) -> Result | EngineError:
         """The job's result, or what went wrong, within its deadline."""
         clock = asyncio.get_running_loop().time
         started_s = clock()
@@ -243,7 +256,7 @@ class RealtimeASRSession:
         try:
             async with asyncio.timeout(deadline_s) as deadline:
                 if not isinstance(job, DecodeJob):
-                    return await self._scorer.score(job)
+                    return await self._compute(job)
                 self._deadlines[job.id] = deadline, deadline_s
                 decoded = await self._decode(job)
             self._extend_deadlines(job)
@@ -262,6 +275,14 @@ class RealtimeASRSession:
         finally:
             self._deadlines.pop(job.id, None)
 
+    async def _compute(self, job: ScoreJob | EmbedJob | ClusterJob | WaitJob) -> Result:
+        if isinstance(job, ScoreJob):
+            return await self._scorer.score(job)
+        if isinstance(job, WaitJob):
+            return await asyncio.sleep(job.wait_ms / 1000, None)
+        assert self._embedder is not None
+        return await (self._embedder.embed(job) if isinstance(job, EmbedJob) else self._embedder.cluster(job))
+
     async def _decode(self, job: DecodeJob) -> Decoded:
         async with nullcontext() if job.kind == "partial" else self._finals:
             return await self._engine.transcribe(job)
@@ -274,8 +295,8 @@ class RealtimeASRSession:
                 deadline.reschedule(now_s + seconds)
 
     def _deadline_s(self, job: Job) -> float:
-        seconds = len(job.audio if isinstance(job, DecodeJob) else job.samples) / SAMPLE_RATE
-        return self._clocks.deadline_s + self._clocks.deadline_factor * seconds
+        samples = len(job.audio) if isinstance(job, DecodeJob) else 0
+        return self._clocks.deadline_s + self._clocks.deadline_factor * samples / SAMPLE_RATE
 
     @staticmethod
     def _is_cancelling() -> bool:

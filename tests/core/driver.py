@@ -10,7 +10,21 @@ from typing import Any
 import numpy as np
 
 from realtime_server.core import messages as m
-from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Job, Probabilities, Samples, ScoreJob
+from realtime_server.core.diarization import SpeakerJob
+from realtime_server.core.jobs import (
+    Capabilities,
+    ClusterJob,
+    Decoded,
+    DecodeJob,
+    Embeddings,
+    EmbedJob,
+    Job,
+    Labels,
+    Probabilities,
+    Samples,
+    ScoreJob,
+    WaitJob,
+)
 from realtime_server.core.protocol import SessionProtocol
 from realtime_server.core.segments import HOP, to_ms
 from realtime_server.core.settings import SessionSettings
@@ -21,6 +35,7 @@ CAPABILITIES = Capabilities(
 )  # fmt: skip
 
 Answer = Decoded | Exception | None  # None: not yet
+Spoken = Embeddings | Labels | Exception | None  # None: not yet
 
 
 def spans(job: DecodeJob) -> Decoded:
@@ -28,10 +43,20 @@ def spans(job: DecodeJob) -> Decoded:
     return Decoded(f"<{to_ms(job.start)}-{to_ms(job.end)}>".replace("<", "from ").replace(">", ""))
 
 
+def know_voices(job: EmbedJob | ClusterJob) -> Embeddings | Labels:
+    """Tell voices apart by their loudness, in steps of 0.1."""
+    if isinstance(job, EmbedJob):
+        loud = [float(np.abs(audio).max()) for audio in job.audio]
+        return np.eye(10, dtype=np.float32)[[int(10 * level) for level in loud]]
+    numbers = np.argmax(job.embeddings, axis=1)
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
 class Driver:
     """Feeds a session and answers its jobs; `messages` are those of protocol 1, `events` the typed ones.
 
-    decode: the answer to a job; None keeps it pending in `pending` until `answer` is called for it.
+    decode: the answer to a job; None keeps it pending in `pending` until `answer` is called for it.  speak: the same
+    for jobs about speakers, which are kept in `waiting`; so are all WaitJobs.
     """
 
     def __init__(
@@ -39,8 +64,10 @@ class Driver:
         decode: Callable[[DecodeJob], Answer] = spans,
         settings: SessionSettings | None = None,
         capabilities: Capabilities = CAPABILITIES,
+        speak: Callable[[EmbedJob | ClusterJob], Spoken] = know_voices,
     ) -> None:
-        self.decode = decode
+        self.decode, self.speak = decode, speak
+        self.waiting: list[SpeakerJob] = []
         self.wire = m.WireV1()
         self.protocol = SessionProtocol("s", settings or SessionSettings(), capabilities)
         self.events: list[m.Event] = []
@@ -71,6 +98,14 @@ class Driver:
         if job in self.pending:
             self.pending.remove(job)
         self._tell(job, answer)
+        self.turn()
+
+    def answer_speakers(self, job: SpeakerJob, answer: Embeddings | Labels | Exception | None = None) -> None:
+        """Answer a job about speakers that waits, by `know_voices` unless an answer is given."""
+        self.waiting.remove(job)
+        if answer is None and not isinstance(job, WaitJob):
+            answer = know_voices(job)
+        self._tell_speakers(job, answer)
         self.turn()
 
     def release_scores(self) -> None:
@@ -112,6 +147,16 @@ class Driver:
             else:
                 self.protocol.receive_result(job, self._score(job))
             return
+        if isinstance(job, DecodeJob):
+            self._decode(job)
+            return
+        spoken = None if isinstance(job, WaitJob) else self.speak(job)
+        if spoken is None:
+            self.waiting.append(job)
+        else:
+            self._tell_speakers(job, spoken)
+
+    def _decode(self, job: DecodeJob) -> None:
         self.jobs.append(job)
         answer = self.decode(job)
         if answer is None:
@@ -124,6 +169,12 @@ class Driver:
             self.protocol.receive_failure(job, answer)
         else:
             self.protocol.receive_result(job, replace(answer, took_ms=answer.took_ms or 1.0))
+
+    def _tell_speakers(self, job: SpeakerJob, answer: Embeddings | Labels | Exception | None) -> None:
+        if isinstance(answer, Exception):
+            self.protocol.receive_failure(job, answer)
+        else:
+            self.protocol.receive_result(job, answer)
 
     def _score(self, job: ScoreJob) -> Probabilities:
         key = (job.epoch, job.channel)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from realtime_server.core import messages as m
-from realtime_server.core.segments import Sentence
+from realtime_server.core.segments import Sentence, SpeakerChange
 
 
 def decode(frame: str | bytes) -> Any:
@@ -87,7 +87,15 @@ def messages(wire: m.WireV1, *events: m.Event) -> list[dict[str, Any]]:
 
 def locked(segment: int, *texts: str, upto: int, speaker: int | None = None) -> m.SegmentLocked:
     sentences = tuple(
-        Sentence(id=n, segment=segment, channel=0, text=text, start_ms=0, end_ms=500, speaker=speaker)
+        Sentence(
+            id=10 * segment + n,
+            segment=segment,
+            channel=0,
+            text=text,
+            start_ms=0,
+            end_ms=500,
+            speaker=speaker,
+        )
         for n, text in enumerate(texts)
     )
     return m.SegmentLocked(upto=upto, channel=0, segment=segment, sentences=sentences)
@@ -154,6 +162,26 @@ def test_json_is_not_escaped() -> None:
     (message,) = m.WireV1().encode([partial(0, 0, 160, '你好 "x"')])
     assert "你好" in message
     assert json.loads(message)["partial"] == '你好 "x"'
+
+
+def test_a_revised_speaker_changes_its_sentence_only() -> None:
+    wire = m.WireV1()
+    messages(wire, locked(0, "One.", "Two.", upto=16_000, speaker=0), locked(1, "Three.", upto=16_000))
+    changes = (SpeakerChange(1, 0, 2), SpeakerChange(10, None, 1), SpeakerChange(99, 0, 1))
+    (revised,) = messages(wire, m.SpeakersRevised(upto=16_000, changes=changes))
+    assert [(s["text"], s["spk"], s["start"], s["end"]) for s in revised["sentences"]] == [
+        ("One.", 0, 0, 500), ("Two.", 2, 0, 500), ("Three.", 1, 0, 500)
+    ]  # fmt: skip
+
+
+def test_speakers_revised_at_the_end_come_with_the_final() -> None:
+    wire = m.WireV1()
+    messages(wire, locked(0, "One.", upto=160, speaker=0))
+    revised = m.SpeakersRevised(upto=160, changes=(SpeakerChange(0, 0, 3),))
+    final, stopped = messages(wire, revised, m.Finished(upto=160), m.Stopped(upto=160))
+    assert final["is_final"]
+    assert final["sentences"][0]["spk"] == 3
+    assert stopped == {"event": "stopped"}
 
 
 def test_every_result_repeats_the_whole_list() -> None:

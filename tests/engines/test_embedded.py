@@ -205,8 +205,10 @@ async def test_a_failing_model_is_an_engine_error(caplog: pytest.LogCaptureFixtu
         await engine.transcribe(bad)
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert "failed on 1.0 s" in caplog.text
+    assert engine.healthy
     assert (await engine.transcribe(good)).text == str(good.id)
     await engine.aclose()
+    assert not engine.healthy
 
 
 async def test_a_job_that_fails_does_not_take_its_company_along(held: Held) -> None:

@@ -310,6 +310,23 @@ async def test_closing_ends_running_and_waiting_jobs() -> None:
     await engine.aclose()
 
 
+async def test_a_dead_engine_answers_nothing_and_says_so() -> None:
+    engine = FakeEngine(slots=1)
+    engine.faults.inject(Fault(error=None, nth=1))
+    tasks = [asyncio.create_task(engine.transcribe(decode_job(tone(0.1)))) for _ in range(2)]
+    await settle()
+    assert engine.healthy
+    engine.die()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [EngineError] * 2
+    assert not engine.healthy
+    engine.faults.clear()
+    with pytest.raises(EngineError, match="has died"):
+        await engine.transcribe(decode_job(tone(0.1)))
+    await engine.aclose()
+    assert not engine.healthy
+
+
 # What it refuses
 
 POOR = replace(

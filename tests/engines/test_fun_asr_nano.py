@@ -281,6 +281,14 @@ async def test_closing_ends_what_runs(folder: Path) -> None:
         await engine.transcribe(job())
 
 
+async def test_it_is_as_dead_as_its_language_model(engine: FunAsrNanoEngine) -> None:
+    assert engine.healthy
+    llm_of(engine).healthy = False
+    assert not engine.healthy
+    with pytest.raises(EngineError):
+        await engine.transcribe(job())
+
+
 async def test_warming_up_starts_the_language_model(folder: Path) -> None:
     engine = load(folder)
     await engine.warmup()

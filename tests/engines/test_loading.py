@@ -1,0 +1,87 @@
+"""What is loaded by name, and what an operator is told who lacks something."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from realtime_server.engines.fake import FakeEmbedder
+from realtime_server.engines.loading import SpeakerOptions, load_embedder
+from realtime_server.errors import ConfigurationError, WeightsError
+from realtime_server.models.speaker_network import CAMPPLUS_FILE, ERES2NETV2_FILE
+from tests.models.speaker import weights_folder
+
+
+def test_the_fake_needs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REALTIME_SERVER_CACHE", str(tmp_path))
+    for package in ("scipy", "onnxruntime", "kaldi_native_fbank"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert isinstance(load_embedder(SpeakerOptions(), "bands"), FakeEmbedder)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigurationError, match="threads"):
+        SpeakerOptions(threads=0)
+
+
+@pytest.mark.embedded
+class TestNetwork:
+    @pytest.fixture(autouse=True)
+    def packages(self) -> None:
+        for package in ("scipy", "threadpoolctl", "onnxruntime", "kaldi_native_fbank"):
+            pytest.importorskip(package)
+
+    async def test_fetched_weights_are_used(self) -> None:
+        weights_folder()
+        embedder = load_embedder(SpeakerOptions(), "network")
+        await embedder.warmup()
+        await embedder.aclose()
+
+    def test_without_weights_it_says_what_to_run(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("REALTIME_SERVER_CACHE", str(tmp_path))
+        with pytest.raises(WeightsError, match=r"models fetch speakers"):
+            load_embedder(SpeakerOptions(), "network")
+
+    def test_a_folder_of_the_operators_is_checked(self, tmp_path: Path) -> None:
+        (tmp_path / CAMPPLUS_FILE).write_bytes(b"something else")
+        with pytest.raises(WeightsError, match=CAMPPLUS_FILE):
+            load_embedder(SpeakerOptions(model=tmp_path), "network")
+
+    @pytest.mark.parametrize("package", ["scipy", "threadpoolctl"])
+    def test_without_a_package_it_says_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch, package: str
+    ) -> None:
+        for name in [name for name in sys.modules if name.split(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(
+            ConfigurationError, match=rf"'{package}.*pip install 'realtime-server\[speakers\]'"
+        ):
+            load_embedder(SpeakerOptions(), "network")
+
+    @pytest.mark.parametrize("case", ["device", "other network"])
+    def test_without_pytorch_it_says_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: str
+    ) -> None:
+        weights_folder()
+        (tmp_path / ERES2NETV2_FILE).touch()
+        options = SpeakerOptions(device="cuda") if case == "device" else SpeakerOptions(model=tmp_path)
+        monkeypatch.setitem(sys.modules, "torch", None)
+        monkeypatch.delitem(sys.modules, "realtime_server.models.speaker_torch", raising=False)
+        monkeypatch.delitem(sys.modules, "realtime_server.models.campplus", raising=False)
+        with pytest.raises(ConfigurationError, match=r"'torch'.*pip install 'realtime-server\[torch\]'"):
+            load_embedder(options, "network")
+
+
+@pytest.mark.torch
+def test_another_network_is_loaded_from_a_folder(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("scipy")
+    from realtime_server.models.eres2netv2 import ERes2NetV2
+
+    torch.save(ERes2NetV2().state_dict(), tmp_path / ERES2NETV2_FILE)
+    load_embedder(SpeakerOptions(model=tmp_path), "network")
