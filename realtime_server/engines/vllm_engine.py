@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,6 +195,7 @@ def _interrupts_kept_from_children() -> Iterator[None]:
 
     A terminal sends Ctrl-C to all of them; vLLM's would end at once, before the finals that a stopping server owes.
     """
+    resource_tracker.ensure_running()  # starting it, as the first child would, ends with an unblocked SIGINT
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
