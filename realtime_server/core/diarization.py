@@ -21,9 +21,9 @@ from realtime_server.core.jobs import (
     WaitJob,
 )
 from realtime_server.core.recognition import Recognition
-from realtime_server.core.segments import Segment, Sentence, SpeakerChange
+from realtime_server.core.segments import Segment, Sentence, SpeakerChange, to_samples
 from realtime_server.core.speakers import Clustering, Voices
-from realtime_server.core.turns import Turn
+from realtime_server.core.turns import Turn, main_speaker
 
 WAIT_MS = 300  # of a settled text for its speakers
 
@@ -46,6 +46,7 @@ class Diarization:
         self._submit, self._read = submit, read
         self._voices: Voices | None = Voices()
         self._held: dict[int, tuple[WaitJob, Recognition]] = {}  # settled texts by segment
+        self._numbers: dict[int, int] = {}  # speakers as they are told, by those of the voices
         self._locked: dict[int, Sentence] = {}  # by id, without their words, with the speaker that was told
         self._untold: dict[
             int, list[int]
@@ -104,8 +105,11 @@ class Diarization:
     def receive_settled(self, recognition: Recognition) -> None:
         """A segment's text is settled: it is released at once, or as soon as its speakers are known."""
         assert recognition.settled
+        if not recognition.settled.text:
+            self._release(recognition, None)
+            return
         turns = self._turns(recognition.index)
-        if turns is None and self._voices and recognition.settled.text:
+        if turns is None and self._voices:
             job = WaitJob(next(self._ids), self._session, self._epoch, self._channel, WAIT_MS)
             self._held[recognition.index] = job, recognition
             self._submit(job)
@@ -160,18 +164,27 @@ class Diarization:
         if clustering := voices.clustering_to_run():
             self._cluster(clustering)
         for segment, (_, recognition) in list(self._held.items()):
-            if (turns := voices.turns(segment)) is not None:
+            if (turns := self._turns(segment)) is not None:
                 self._release(recognition, turns)
         for segment in [segment for segment in self._untold if voices.turns(segment) is not None]:
-            self._revise(voices, self._untold.pop(segment))
+            self._revise(self._untold.pop(segment))
         if self._ending and not (voices.waiting or self._last):
             self._last = self._cluster_all(voices)
             self._ended = self._last is None
         if self._ended:
-            self._revise(voices, list(self._locked))
+            self._revise(list(self._locked))
 
     def _turns(self, segment: int) -> tuple[Turn, ...] | None:
-        return self._voices.turns(segment) if self._voices else None
+        """Turns of a segment with words. Speakers are numbered as they come here: noise has a voice, but no number."""
+        turns = self._voices.turns(segment) if self._voices else None
+        if turns is None:
+            return None
+        return tuple(
+            turn
+            if turn.speaker is None
+            else replace(turn, speaker=self._numbers.setdefault(turn.speaker, len(self._numbers)))
+            for turn in turns
+        )
 
     def _embed(self, voices: Voices) -> None:
         for segment, windows in voices.windows_to_embed().items():
@@ -203,7 +216,12 @@ class Diarization:
         recognition.turns = turns or ()
         self._released.append(recognition)
 
-    def _revise(self, voices: Voices, ids: Sequence[int]) -> None:
-        for change in voices.revise([self._locked[number] for number in ids]):
-            self._locked[change.id] = replace(self._locked[change.id], speaker=change.after)
-            self._revised.append(change)
+    def _revise(self, ids: Sequence[int]) -> None:
+        """Tell which of these sentences have another speaker by now."""
+        for sentence in [self._locked[number] for number in ids]:
+            turns = self._turns(sentence.segment)
+            start, end = to_samples(sentence.start_ms), to_samples(sentence.end_ms)
+            after = main_speaker(turns, start, end) if turns else sentence.speaker
+            if after != sentence.speaker:
+                self._locked[sentence.id] = replace(sentence, speaker=after)
+                self._revised.append(SpeakerChange(sentence.id, sentence.speaker, after))

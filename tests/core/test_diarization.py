@@ -156,6 +156,15 @@ def test_a_segment_without_words_does_not_wait() -> None:
     assert [event.sentences for event in driver.of(m.SegmentLocked)] == [()]
 
 
+def test_what_makes_a_noise_but_says_nothing_has_no_number() -> None:
+    """Music is a voice to the network; whoever speaks first after it is still speaker 0."""
+    driver = started(decode=lambda job: Decoded("") if np.abs(job.audio).max() < 0.2 else ticking(job))
+    driver.hear(talk((0, 3), (4, 3), (0, 3), (6, 3)))
+    driver.say("STOP")
+    assert speakers(driver) == [0, 1]
+    assert shown(driver) == [0, 1]
+
+
 def test_stop_waits_for_the_last_word_on_speakers_and_tells_it_with_the_final() -> None:
     def late_insight(job: EmbedJob | ClusterJob) -> Any:
         if isinstance(job, ClusterJob) and not job.final:
