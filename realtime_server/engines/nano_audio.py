@@ -1,13 +1,15 @@
 """Fun-ASR-Nano around its language model: jobs to prompts, micro-batched, and texts to word times.
 
-The model's modules block; they run in one thread each for encoding and for alignment, never in the event loop.
+The model's modules block; they run in one thread each for encoding and for alignment, never in the event loop. On a
+GPU the alignment has a stream of its own, so that it does not wait for the batches that are to be encoded.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +19,11 @@ from torch import Tensor
 from realtime_server.core.jobs import DecodeJob
 from realtime_server.core.segments import SAMPLE_RATE, Word
 from realtime_server.engines.batching import BUCKETS, Batcher
-from realtime_server.errors import EngineError
 from realtime_server.models.fun_asr_nano import Encoded, FunAsrNano
 from realtime_server.models.graphs import ROWS, GraphedEncoder
 
-# Waveforms of a batch, and their samples together, padded. A CPU gains little from a batch, and its first answer
-# waits for its last; on a GPU the memory of a recorded pass is what counts.
+# Waveforms of a batch, and their samples together, padded; the same to encode and to align. A CPU gains little from a
+# batch, and its first answer waits for its last; on a GPU the memory of a recorded pass is what counts.
 GPU_BATCH, GPU_SAMPLES = 64, 960 * SAMPLE_RATE
 CPU_BATCH, CPU_SAMPLES = 4, 16 * SAMPLE_RATE
 
@@ -39,19 +40,28 @@ class Prompt:
 
 
 class NanoAudio:
-    """One model behind micro-batching, for all sessions."""
+    """One model behind micro-batching, for all sessions.
 
-    def __init__(self, model: FunAsrNano) -> None:
+    graphs: how a GPU encodes; made here for a model that is on one.
+    """
+
+    def __init__(self, model: FunAsrNano, *, graphs: GraphedEncoder | None = None) -> None:
         self.model = model
-        self.on_gpu = model.device.type != "cpu"
-        self._graphs = GraphedEncoder(model) if self.on_gpu else None
+        self._graphs = GraphedEncoder(model) if graphs is None and model.device.type != "cpu" else graphs
         self._encoder = self._graphs or model
-        batch, samples = (GPU_BATCH, GPU_SAMPLES) if self.on_gpu else (CPU_BATCH, CPU_SAMPLES)
+        batch, samples = (GPU_BATCH, GPU_SAMPLES) if self._graphs else (CPU_BATCH, CPU_SAMPLES)
         self._batcher = Batcher(self._encode, _length, max_batch=batch, max_length=samples)
-        self._aligner = ThreadPoolExecutor(1, thread_name_prefix="alignment")
+        self._aligner = Batcher(
+            self._align, _encoded_length, max_batch=batch, max_length=samples, name="alignment"
+        )
+        cuda: Any = torch.cuda  # not wholly annotated
+        self._stream = cuda.Stream(model.device) if model.device.type == "cuda" else None
 
     async def warmup(self, longest: int) -> None:
-        """Record the passes of a GPU for audio of up to `longest` samples; nothing on a CPU. Before the first job."""
+        """Record every pass that a GPU makes for audio of up to `longest` samples; nothing on a CPU.
+
+        Must come before the first job.
+        """
         if self._graphs:
             await asyncio.to_thread(self._record, self._graphs, longest)
 
@@ -62,39 +72,66 @@ class NanoAudio:
         """
         return await self._batcher.submit(job, job.priority)
 
-    async def words(self, prompt: Prompt, text: str) -> tuple[Word, ...] | None:
-        """Times of the words of a text; None where they cannot be had."""
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._aligner, self.model.align, prompt.encoded, text)
-        except RuntimeError as error:  # torch's, out of memory above all, or an executor that was shut down
-            raise EngineError(f"the alignment failed: {error}") from error
+    async def words(self, prompt: Prompt, text: str, priority: int = 0) -> tuple[Word, ...] | None:
+        """Times of the words of a text; None where they cannot be had.
+
+        Raises EngineError when the alignment failed: out of memory above all.
+        """
+        return await self._aligner.submit((prompt.encoded, text), priority)
 
     async def aclose(self) -> None:
         """Fail what waits; return when both threads have ended."""
         await self._batcher.aclose()
-        await asyncio.to_thread(self._aligner.shutdown)
+        await self._aligner.aclose()
 
     @staticmethod
     def _record(graphs: GraphedEncoder, longest: int) -> None:
-        for edge in (edge for edge in BUCKETS if edge <= longest):
-            for rows in (rows for rows in ROWS if rows * edge <= GPU_SAMPLES):
+        last = bisect_left(BUCKETS, longest)  # the one that `longest` falls into
+        for edge in BUCKETS[: last + 1]:
+            for rows in _recorded_rows(edge):
                 graphs.record(rows, edge)
 
     def _encode(self, jobs: Sequence[DecodeJob], edge: int) -> list[Prompt]:
-        """A batch, in the encoder's thread. On a GPU it is padded to its bucket: few shapes, quick kernels."""
+        """A batch, in the encoder's thread.
+
+        On a GPU it is padded to its bucket, and goes in as many passes as have been recorded for: few shapes, quick
+        kernels, and no recording while people wait.
+        """
         words = any(job.options.words for job in jobs)
-        waveforms, pad_to = [job.audio for job in jobs], edge if self.on_gpu else None
-        encoded = self._encoder.encode(waveforms, words=words, pad_to=pad_to)
+        waveforms = [job.audio for job in jobs]
+        pad_to, most = (edge, _recorded_rows(edge)[-1]) if self._graphs else (None, len(jobs))
+        encoded = [
+            each
+            for start in range(0, len(jobs), most)
+            for each in self._encoder.encode(waveforms[start : start + most], words=words, pad_to=pad_to)
+        ]
         rows = [
             self.model.prompt_rows(job.options, each, job.prefix_text)
             for job, each in zip(jobs, encoded, strict=True)
         ]
         return [Prompt(table, each) for table, each in zip(_to_cpu(rows), encoded, strict=True)]
 
+    def _align(self, pairs: Sequence[tuple[Encoded, str]], edge: int) -> Sequence[tuple[Word, ...] | None]:
+        """A batch, in the alignment's thread; `edge` is not needed, no graph is recorded here.
+
+        Its stream waits for no other: `_encode` has waited for what the encoder made, and `align_all` waits for its own
+        results, so that what it read is not given back too soon.
+        """
+        with torch.cuda.stream(self._stream) if self._stream else nullcontext():
+            return self.model.align_all(pairs)
+
+
+def _recorded_rows(edge: int) -> tuple[int, ...]:
+    """Rows of the passes that are recorded for a bucket: as many as the memory is meant for."""
+    return tuple(rows for rows in ROWS if rows * edge <= GPU_SAMPLES)
+
 
 def _length(job: DecodeJob) -> int:
     return job.audio.size
+
+
+def _encoded_length(pair: tuple[Encoded, str]) -> int:
+    return pair[0].samples
 
 
 def _to_cpu(tables: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -30,13 +30,14 @@ import torch
 from torch import Tensor, nn
 
 from realtime_server.core import alignment
+from realtime_server.core.alignment import TokenSpan
 from realtime_server.core.jobs import DecodingOptions, Samples
 from realtime_server.core.segments import Word, to_ms
 from realtime_server.errors import ConfigurationError
 from realtime_server.models.adaptor import Count, TransformerAdaptor, audio_rows
 from realtime_server.models.checkpoint import FLOAT16, Checkpoint
-from realtime_server.models.ctc import CtcHead
-from realtime_server.models.ctc_tokens import CtcTokenizer
+from realtime_server.models.ctc import CtcHead, token_log_probs
+from realtime_server.models.ctc_tokens import CtcTokenizer, Piece
 from realtime_server.models.frontend import Frontend
 from realtime_server.models.nano_config import NanoConfig
 from realtime_server.models.prompt import TextTokenizer, build_prompt
@@ -218,18 +219,34 @@ class FunAsrNano(nn.Module):
 
         That is: no CTC branch, an `encode` without `words`, or text too long for the audio.
         """
-        if encoded.hidden is None or self.ctc_tokenizer is None or self.config.ctc is None:
-            return None
-        pieces = self.ctc_tokenizer.pieces(text)
-        ids = np.array([piece.id for piece in pieces if piece.id is not None], np.int64)
-        kinds, targets = np.unique(ids, return_inverse=True)  # the few columns that matter, of 60,000
-        columns = torch.tensor([*kinds.tolist(), self.config.ctc.blank], device=self.device)
-        with torch.inference_mode():
-            frames = torch.tensor([len(encoded.hidden)], device=self.device)
-            log_probs = self.ctc_log_probs(encoded.hidden[None], frames)[0, :, columns].cpu().numpy()
-        spans = alignment.align(log_probs, targets.tolist(), blank=len(kinds))
-        if spans is None:
-            return None
-        timed = iter(spans)
-        parts = [(piece.raw, next(timed) if piece.id is not None else None) for piece in pieces]
-        return alignment.words(parts, longest_ms=to_ms(encoded.samples))
+        return self.align_all([(encoded, text)])[0]
+
+    def align_all(self, pairs: Sequence[tuple[Encoded, str]]) -> list[tuple[Word, ...] | None]:
+        """`align` each pair, as one batch."""
+        decoder, head, tokenizer, config = self.ctc_decoder, self.ctc, self.ctc_tokenizer, self.config.ctc
+        if decoder is None or head is None or tokenizer is None or config is None:
+            return [None] * len(pairs)
+        asked = [(encoded.hidden, text) for encoded, text in pairs if encoded.hidden is not None]
+        pieces = [tokenizer.pieces(text) for _, text in asked]
+        tokens = [[piece.id for piece in each if piece.id is not None] for each in pieces]
+        kinds = [list(dict.fromkeys([config.blank, *own])) for own in tokens]  # each once, the blank first
+        heard = token_log_probs(decoder, head, [hidden for hidden, _ in asked], kinds)
+        places = [{token: place for place, token in enumerate(own)} for own in kinds]
+        targets = [[place[token] for token in own] for place, own in zip(places, tokens, strict=True)]
+        spans = alignment.align_all(list(zip(heard, targets, strict=True)), blank=0)
+        timed = zip(pieces, spans, strict=True)
+        return [
+            None if encoded.hidden is None else _words(*next(timed), longest_ms=to_ms(encoded.samples))
+            for encoded, _ in pairs
+        ]
+
+
+def _words(
+    pieces: Sequence[Piece], spans: Sequence[TokenSpan] | None, longest_ms: int
+) -> tuple[Word, ...] | None:
+    """Words of a text's pieces. spans: of those that are tokens, in order; None where they did not fit."""
+    if spans is None:
+        return None
+    timed = iter(spans)
+    parts = [(piece.raw, next(timed) if piece.id is not None else None) for piece in pieces]
+    return alignment.words(parts, longest_ms)

@@ -6,11 +6,11 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from realtime_server.core.alignment import FRAME_MS, TokenSpan, align, words
+from realtime_server.core.alignment import FRAME_MS, UNSPACED, TokenSpan, align, align_all, words
 from realtime_server.core.segments import Word
 
 BLANK = 3  # of a vocabulary of 4
@@ -54,6 +54,50 @@ def every_path(scores: NDArray[np.float32], tokens: list[int]) -> list[TokenSpan
 def test_the_best_of_all_paths(tokens: list[int], frames: int, seed: int) -> None:
     scores = log_probs(frames, seed)
     assert align(scores, tokens, BLANK) == every_path(scores, tokens)
+
+
+def state_by_state(scores: NDArray[np.float32], tokens: list[int]) -> list[TokenSpan] | None:
+    """The plain way: for each state the best path so far; of equal ones, the one that came to the state earliest."""
+    states = [BLANK, *(label for token in tokens for label in (token, BLANK))]
+    ways: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for frame in scores:
+        before, ways = ways, {}
+        for state, label in enumerate(states):
+            may_jump = state > 1 and label not in (BLANK, states[state - 2])
+            sources = [state, state - 1, state - 2][: 2 + may_jump]
+            known = [before[source] for source in sources if source in before]
+            if known:
+                score, path = max(known, key=lambda way: way[0])
+                ways[state] = (score + float(frame[label]), (*path, state))
+    if not tokens:
+        return []
+    ends = [ways[state] for state in (len(states) - 2, len(states) - 1) if state in ways]
+    if not ends:
+        return None
+    _, path = max(ends, key=lambda way: way[0])
+    spans = []
+    for state in range(1, len(states), 2):
+        said = [frame for frame, other in enumerate(path) if other == state]
+        peak = max(scores[frame, states[state]] for frame in said)
+        spans.append(TokenSpan(said[0], said[-1] + 1, float(np.exp(peak))))
+    return spans
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[NDArray[np.float32], list[int]]:
+    """Log-probabilities, half of them of few values so that many paths are equally good, and tokens."""
+    frames, seed = draw(st.integers(0, 12)), draw(st.integers(0, 1_000))
+    scores = log_probs(frames, seed)
+    if draw(st.booleans()):
+        scores = np.round(scores / 2)
+    return scores, draw(st.lists(st.integers(0, BLANK - 1), max_size=6))
+
+
+@given(st.lists(pairs(), max_size=6))
+def test_a_batch_gives_what_each_gives_alone(batch: list[tuple[NDArray[np.float32], list[int]]]) -> None:
+    found = align_all(batch, BLANK)
+    assert found == [align(scores, tokens, BLANK) for scores, tokens in batch]
+    assert found == [state_by_state(scores, tokens) for scores, tokens in batch]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +160,16 @@ def test_a_character_is_a_word_in_scripts_without_spaces() -> None:
     assert said(("你", 1, 2), ("好", 3, 5), ("ok", 6, 8)) == [("你", 1, 2), ("好", 3, 5), ("ok", 6, 8)]
 
 
+@pytest.mark.parametrize(("low", "high"), UNSPACED)
+def test_such_scripts_end_where_they_end(low: int, high: int) -> None:
+    """A letter outside stays with the letter before it."""
+    for code in (low - 1, low, high, high + 1):
+        sign = chr(code)
+        if sign.isalnum():
+            inside = any(first <= code <= last for first, last in UNSPACED)
+            assert len(said(("a", 0, 1), (sign, 1, 2))) == 1 + inside
+
+
 def test_a_token_shares_its_time_among_its_characters() -> None:
     assert said(("你好吗", 3, 6)) == [("你", 3, 4), ("好", 4, 5), ("吗", 5, 6)]
 
@@ -161,6 +215,7 @@ def test_no_text_has_no_words() -> None:
     assert words([], longest_ms=1_000) == ()
 
 
+@example([("0« 0", 0, 1, True)])
 @given(
     st.lists(st.tuples(st.text(max_size=6), st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=12)
 )

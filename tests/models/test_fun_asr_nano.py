@@ -147,6 +147,22 @@ def test_no_times_rather_than_false_ones(model: FunAsrNano) -> None:
     assert model.align(unasked, "the") is None
 
 
+def test_a_batch_of_alignments_gives_what_each_gives_alone(model: FunAsrNano) -> None:
+    texts = ["the", "hello, 你好！", "", "far too long a text", "hello the hello", "the"]
+    heard = model.encode([nano.noise(seconds, i) for i, seconds in enumerate([*SECONDS, 0.5])])
+    unasked = model.encode([nano.noise(1.0)], words=False)[0]
+    pairs = [*zip(heard, texts, strict=True), (unasked, "the"), (heard[1], "hello")]
+    together = model.align_all(pairs)
+    assert [words is None for words in together] == [False, False, False, True, False, False, True, False]
+    for (encoded, text), words in zip(pairs, together, strict=True):
+        alone = model.align(encoded, text)
+        assert (words is None) == (alone is None)
+        for one, other in zip(words or (), alone or (), strict=True):
+            assert (one.text, one.start_ms, one.end_ms) == (other.text, other.start_ms, other.end_ms)
+            assert one.confidence == pytest.approx(other.confidence, abs=1e-4)
+    assert model.align_all([]) == []
+
+
 def test_without_a_ctc_branch_there_are_no_times(tmp_path: Path) -> None:
     model = FunAsrNano.load(Checkpoint.open(nano.write_folder(tmp_path, {"ctc_decoder": None})))
     (encoded,) = model.encode([nano.noise(1.0)])
