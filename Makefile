@@ -29,12 +29,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.server: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing the server, the CPU recognizer and the client"
-	@$(PIP) -q -e '.[embedded,files,speakers]'
+	@$(PIP) -q -e '.[embedded,files,speakers,http]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.server
 	@echo "== installing the test tools"
-	@$(PIP) -q -e '.[embedded,files,speakers,dev]'
+	@$(PIP) -q -e '.[embedded,files,speakers,http,dev]'
 	@touch $@
 
 demo: $(VENV)/.server

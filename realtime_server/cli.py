@@ -1,4 +1,4 @@
-"""The command `realtime-server`: serve, demo, models."""
+"""The command `realtime-server`: serve, transcribe, demo, models."""
 
 from __future__ import annotations
 
@@ -8,16 +8,29 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import realtime_server
-from realtime_server import __version__, cli_models, config, demo, flags
+from realtime_server import __version__, cli_models, cli_transcribe, config, demo, flags
 from realtime_server.engines.base import Embedder, Engine, Scorer
-from realtime_server.engines.loading import load_embedder_if_possible, load_engine, load_scorer
+from realtime_server.engines.loading import (
+    load_embedder_if_possible,
+    load_engine,
+    load_scorer,
+    model_names,
+)
 from realtime_server.errors import ConfigurationError, EngineError, RealtimeServerError
 from realtime_server.realtime.server import DIED, RealtimeServer
-from realtime_server.resources import find_resource
+from realtime_server.resources import find_resource, pip_install
+
+if TYPE_CHECKING:  # imported only when it is asked for
+    from realtime_server.http.serving import HttpServer
 
 logger = logging.getLogger(__name__)
+
+PAGE = "static/client_mic.html"
+HTTP_PACKAGES, FILE_PACKAGES = ("fastapi", "uvicorn", "python_multipart"), ("soundfile", "soxr", "av")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     demo.add_arguments(demonstrate)
     demonstrate.set_defaults(run=demo.run)
+    transcribe = commands.add_parser("transcribe", help="turn recordings into text, subtitles or JSON")
+    cli_transcribe.add_arguments(transcribe)
+    transcribe.set_defaults(run=cli_transcribe.run)
     models = commands.add_parser("models", help="list, fetch and verify the weights and the demo recording")
     cli_models.add_arguments(models)
     models.set_defaults(run=cli_models.run)
@@ -51,6 +67,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     """Serve live speech recognition over a WebSocket, with the page and health checks on the same port."""
     settings = config.read_arguments(arguments)
     config.check_address(settings.server.host, settings.server.port)  # known before the models are loaded
+    if settings.http:
+        config.check_address(settings.http.host, settings.http.port, "--http-port or --host")
+        _check_packages()
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -118,19 +137,53 @@ async def _listen(
     }
     server = RealtimeServer(
         engine, scorer, settings.session, settings.server,
-        page=find_resource("static/client_mic.html"), description=description, clocks=settings.clocks,
+        page=find_resource(PAGE), description=description, clocks=settings.clocks,
         embedder=embedder,
     )  # fmt: skip
     port = await server.start()
     host = settings.server.host
+    files = await _listen_for_files(settings, scorer, embedder, server, port)
     logger.info("ready: the page is at http://%s:%d/, clients connect to ws://%s:%d/", host, port, host, port)
     died = await _until_stopped(server, stop)
     if died:
         logger.error("%s: ending the sessions, then this process", DIED)
     logger.info("stopping: sessions that wait for their finals: %d", len(server.hub.sessions))
-    await server.stop()
+    async with asyncio.TaskGroup() as stopping:
+        stopping.create_task(server.stop())
+        if files:
+            stopping.create_task(files.stop())
     if died:
         raise EngineError(f"{DIED}; only a new process helps")
+
+
+async def _listen_for_files(
+    settings: config.ServeConfig, scorer: Scorer, embedder: Embedder | None, server: RealtimeServer,
+    live_port: int,
+) -> HttpServer | None:  # fmt: skip
+    """Take recordings over HTTP, if that is asked for, on the same engine and in the same event loop."""
+    if not settings.http:
+        return None
+    from realtime_server.http.app import LiveService
+    from realtime_server.http.serving import build
+
+    live = LiveService(
+        port=live_port, page=find_resource(PAGE), state=server.state, why_not_ready=server.why_not_ready,
+        busy=lambda: bool(server.hub.sessions), observe=server.health.observe, metrics=server.metrics,
+    )  # fmt: skip
+    names = model_names(settings.engine)
+    files = build(server.dispatcher, scorer, embedder, settings.session, settings.http, live, names)
+    port = await files.start()
+    logger.info("recordings are taken at http://%s:%d/, which /docs explains", settings.http.host, port)
+    return files
+
+
+def _check_packages() -> None:
+    """Raise ConfigurationError if what takes recordings over HTTP is not installed."""
+    for extra, packages in (("http", HTTP_PACKAGES), ("files", FILE_PACKAGES)):
+        absent = [package for package in packages if not find_spec(package)]
+        if absent:
+            words = f"--http-port: the package '{absent[0]}' is not installed"
+            raise ConfigurationError(f"{words}; run: {pip_install(extra)}")
 
 
 async def _until_stopped(server: RealtimeServer, stop: asyncio.Event) -> bool:

@@ -24,6 +24,9 @@ from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.engines.loading import EngineOptions, SpeakerOptions
 from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.errors import ConfigurationError, ProtocolError
+from realtime_server.http.options import HttpOptions
+from realtime_server.offline.audio_source import AudioLimits
+from realtime_server.offline.calls import Deadlines
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.realtime.session import Clocks
 
@@ -41,25 +44,18 @@ class ServeConfig:
     clocks: Clocks
     endpointing: str  # as given, for /health
     log_level: str
+    http: HttpOptions | None  # None: no recordings over HTTP
 
 
 def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
     """Validate the flags once. Raises ConfigurationError saying which one cannot be."""
     return ServeConfig(
-        engine=EngineOptions(
-            engine=arguments.engine,
-            model=Path(arguments.model) if arguments.model else None,
-            nano=_read_nano(arguments),
-            workers=arguments.workers,
-            vad_model=arguments.vad_model,
-            fake_slots=arguments.fake_slots,
-            fake_decode_s=arguments.fake_decode_ms / 1000,
-        ),
+        engine=read_engine(arguments),
         vad=arguments.vad,
         speakers=arguments.speakers,
         speaker=SpeakerOptions(model=arguments.speaker_model),
         session=SessionSettings(
-            options=_read_options(arguments),
+            options=read_options(arguments),
             endpointing=_read_endpointing(arguments),
             limits=_read_limits(arguments),
             speakers=arguments.speakers is not None,
@@ -76,6 +72,20 @@ def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
         if arguments.silence_schedule
         else arguments.endpointing,
         log_level=arguments.log_level,
+        http=None if arguments.http_port is None else _read_http(arguments),
+    )
+
+
+def read_engine(arguments: argparse.Namespace) -> EngineOptions:
+    """Options of the recognizer, from the flags of flags.add_engine() and the longest segment."""
+    return EngineOptions(
+        engine=arguments.engine,
+        model=Path(arguments.model) if arguments.model else None,
+        nano=_read_nano(arguments),
+        workers=arguments.workers,
+        vad_model=arguments.vad_model,
+        fake_slots=arguments.fake_slots,
+        fake_decode_s=arguments.fake_decode_ms / 1000,
     )
 
 
@@ -163,28 +173,48 @@ def _read_limits(arguments: argparse.Namespace) -> Limits:
     )
 
 
+def _read_http(arguments: argparse.Namespace) -> HttpOptions:
+    if arguments.http_port == arguments.port != 0:
+        raise ConfigurationError(f"--http-port {arguments.http_port}: --port has it already; choose another")
+    limits = AudioLimits(
+        file_bytes=arguments.max_file_bytes,
+        duration_s=arguments.max_file_seconds,
+        processes=arguments.file_workers,
+    )
+    return HttpOptions(
+        host=arguments.host,
+        port=arguments.http_port,
+        max_files=arguments.max_files,
+        limits=limits,
+        deadlines=Deadlines(base_s=arguments.deadline_seconds),
+        shutdown_s=arguments.shutdown_seconds,
+    )
+
+
 @contextmanager
-def _naming(flag: str) -> Iterator[None]:
+def naming(flag: str) -> Iterator[None]:
+    """Put the flag before what is wrong with its value."""
     try:
         yield
     except (ConfigurationError, ProtocolError) as error:
         raise ConfigurationError(f"{flag}: {error}") from error
 
 
-def _read_options(arguments: argparse.Namespace) -> DecodingOptions:
-    with _naming("--language"):
+def read_options(arguments: argparse.Namespace) -> DecodingOptions:
+    """Language and hotwords, from the flags of flags.add_decoding(). Raises ConfigurationError."""
+    with naming("--language"):
         language = code_of(arguments.language)
     hotwords = read_hotwords(arguments.hotword_file) if arguments.hotword_file else ()
     return DecodingOptions(language=language, hotwords=hotwords)
 
 
 def _read_endpointing(arguments: argparse.Namespace) -> EndpointingOptions:
-    with _naming("--endpointing"):
+    with naming("--endpointing"):
         options = EndpointingOptions.parse(arguments.endpointing)
     if arguments.silence_schedule:
         if options.mode != "dynamic":
             raise ConfigurationError("--silence-schedule goes with --endpointing dynamic only")
-        with _naming("--silence-schedule"):
+        with naming("--silence-schedule"):
             options = replace(options, schedule=SilenceSchedule.parse(arguments.silence_schedule))
     eager_ms = None if arguments.no_eager else options.eager_ms
     return replace(options, eager_ms=eager_ms, max_segment_ms=round(1000 * arguments.max_segment_seconds))

@@ -1,11 +1,13 @@
-"""The flags of `realtime-server serve`. A number is held against its bounds as it is parsed, so that the error names
-the flag and quotes what was given; defaults live in the options classes that config.py makes of them.
+"""The flags of `realtime-server serve`, some of which `transcribe` has, too. A number is held against its bounds as it
+is parsed, so that the error names the flag and quotes what was given; defaults live in the options classes that
+config.py makes of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ from realtime_server.core.endpointing_options import SHORTEST_CAP_MS
 from realtime_server.core.settings import Limits
 from realtime_server.engines.loading import ENGINES
 from realtime_server.engines.nano_options import DEVICES, HUBS, NanoOptions
+from realtime_server.http.options import HttpOptions
 from realtime_server.realtime.options import ServerOptions
 from realtime_server.realtime.session import Clocks
 from realtime_server.resources import command
@@ -49,6 +52,20 @@ def bounded(kind: Callable[[str], Number], what: str, least: float, most: float)
     return read
 
 
+class FromEnvironment(str):
+    """The value of an environment variable in place of a flag's; what is wrong with it names the variable."""
+
+    def __new__(cls, name: str) -> FromEnvironment:
+        value = super().__new__(cls, os.environ[name])
+        value.name = name
+        return value
+
+    name: str
+
+    def __format__(self, form: str) -> str:
+        return f"{self!s} (from {self.name})"
+
+
 ABOVE_ZERO = math.ulp(0.0)  # the least number that is
 count = bounded(int, "a whole number above zero", 1, math.inf)
 seconds = bounded(float, "a number of seconds above zero, at most a billion", ABOVE_ZERO, 1e9)
@@ -64,13 +81,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG.format(serve=command("serve"))
     parser.usage = "%(prog)s [--FLAG [VALUE]]...  (--help lists the flags)"  # all of them would hide an error
-    _add_recognizer(parser.add_argument_group("recognizer").add_argument)
-    _add_nano(parser.add_argument_group("Fun-ASR-Nano").add_argument)
+    add_engine(parser)
     _add_session(
         parser.add_argument_group("defaults of a session (clients may change the first two)").add_argument
     )
     _add_server(parser.add_argument_group("listening").add_argument)
     _add_limits(parser.add_argument_group("limits").add_argument)
+    _add_files(parser.add_argument_group("recordings over HTTP").add_argument)
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose the recognizer; config.read_engine() reads them."""
+    _add_recognizer(parser.add_argument_group("recognizer").add_argument)
+    _add_nano(parser.add_argument_group("Fun-ASR-Nano").add_argument)
 
 
 Add = Callable[..., argparse.Action]
@@ -109,22 +132,37 @@ def _add_nano(add: Add) -> None:
         help="longest prompt and answer together, tokens (default: %(default)s)")
 
 
-def _add_session(add: Add) -> None:
+def add_decoding(add: Add) -> None:
+    """Add the flags that config.read_options() reads."""
     add("--language", default="auto",
         help="a language's name, in English or Chinese, or its code: zh, 中文, English (default: auto)")
     add("--hotword-file", type=Path, metavar="FILE",
         help="words that are likely to be spoken, one per line, # for comments")
-    add("--endpointing", "--endpoint-mode", default="dynamic", metavar="MODE",
-        help="dynamic, fixed:MS or client; see below (default: dynamic)")
-    add("--silence-schedule", metavar="ROWS",
-        help="LENGTH_MS:SILENCE_MS,… for dynamic endpointing; inf for the last length")
+
+
+def add_longest_segment(add: Add) -> None:
+    """Add the flag of the longest segment, which config.read_engine() reads, too."""
     add("--max-segment-seconds", type=segment_seconds, default=30.0, metavar="S",
         help="longer speech is cut at a quiet place (default: 30)")
+
+
+def add_speakers(add: Add) -> None:
+    """Add the flags of telling speakers apart."""
     add("--speakers", nargs="?", choices=("network", "bands"), const="network", metavar="KIND",
         help="tell speakers apart; network: CAM++, fetched by `models fetch speakers`; bands: no model, for tests "
              "(default: no speakers; without KIND: network)")
     add("--speaker-model", type=Path, metavar="DIR",
         help="folder with the speaker network: CAM++, or ERes2NetV2 as the hub has it (default: the fetched CAM++)")
+
+
+def _add_session(add: Add) -> None:
+    add_decoding(add)
+    add("--endpointing", "--endpoint-mode", default="dynamic", metavar="MODE",
+        help="dynamic, fixed:MS or client; see below (default: dynamic)")
+    add("--silence-schedule", metavar="ROWS",
+        help="LENGTH_MS:SILENCE_MS,… for dynamic endpointing; inf for the last length")
+    add_longest_segment(add)
+    add_speakers(add)
     add("--no-eager", action="store_true",
         help="do not decode in pauses before they are long enough to lock")
 
@@ -160,4 +198,20 @@ def _add_limits(add: Add) -> None:
         help="of a decode, plus twice its audio (default: %(default)g)")
     add("--shutdown-seconds", type=seconds, default=server.shutdown_s, metavar="S",
         help="for the finals of all sessions after SIGTERM (default: %(default)g)")
+
+
+def _add_files(add: Add) -> None:
+    http = HttpOptions()
+
+    def add_one(flag: str, kind: Callable[[str], float], default: float | None, metavar: str, what: str) -> None:
+        name = "REALTIME_SERVER" + flag[1:].replace("-", "_").upper()
+        value = FromEnvironment(name) if os.environ.get(name) else default
+        told = "none" if default is None else f"{default:.10g}"
+        add(flag, type=kind, default=value, metavar=metavar, help=f"{what} (default: {told}; or set {name})")
+
+    add_one("--http-port", port, None, "PORT", f"take recordings over HTTP too, such as {http.port}; 0: a free one")
+    add_one("--max-files", count, http.max_files, "N", "requests at once; more get HTTP 429")
+    add_one("--max-file-bytes", count, http.limits.file_bytes, "N", "of one recording as sent")
+    add_one("--max-file-seconds", seconds, http.limits.duration_s, "S", "audio of one recording")
+    add_one("--file-workers", count, http.limits.processes, "N", "recordings decoded at once, each by a process")
 # fmt: on

@@ -17,7 +17,10 @@ RINGS: dict[str, tuple[str, ...]] = {
     "core": CORE,
     "models": (*CORE, "models"),
     "engines": (*CORE, "models", "engines", "weights", "resources"),
-    "realtime": (*CORE, "engines", "realtime"),
+    "realtime": (*CORE, "engines", "metrics", "realtime"),
+    "offline": (*CORE, "engines", "offline"),
+    "http": (*CORE, "engines", "realtime", "offline", "http", "metrics"),
+    "sdk": (*CORE, "engines", "offline", "sdk"),
 }
 PURE = {
     "__future__", "bisect", "codecs", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools",
@@ -56,10 +59,27 @@ def test_core_is_standard_library_and_numpy() -> None:
         )
 
 
-@pytest.mark.parametrize("module", ["realtime_server.cli", "realtime_server.realtime.server"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "realtime_server.cli",
+        "realtime_server.realtime.server",
+        "realtime_server.offline.audio_reader",
+        "realtime_server.sdk",
+    ],
+)
 def test_nothing_heavy_is_imported_before_it_is_chosen(module: str) -> None:
     heavy = ["torch", "onnxruntime", "ctranslate2", "vllm", "transformers", "kaldi_native_fbank", "soundfile"]
+    heavy += ["soxr", "av"]
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    code = "import sys, realtime_server; print([m for m in sys.modules if m.startswith(('numpy', 'realtime_server.'))])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "[]\n"

@@ -8,7 +8,7 @@ ends the diarization of the session: recognition goes on, and whoever was to be 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from realtime_server.core.jobs import (
     ClusterJob,
@@ -21,13 +21,23 @@ from realtime_server.core.jobs import (
     WaitJob,
 )
 from realtime_server.core.recognition import Recognition
-from realtime_server.core.segments import Segment, Sentence, SpeakerChange, to_samples
+from realtime_server.core.segments import Segment, Sentence, SpeakerChange
 from realtime_server.core.speakers import Clustering, Voices
-from realtime_server.core.turns import Turn, main_speaker
+from realtime_server.core.turns import Turn, main_speaker, spoken
 
 WAIT_MS = 300  # of a settled text for its speakers
 
 SpeakerJob = EmbedJob | ClusterJob | WaitJob
+
+
+@dataclass(slots=True)
+class _Locked:
+    """A sentence that is locked."""
+
+    segment: int
+    start: int  # samples, of its first word
+    end: int  # of its last
+    speaker: int | None  # as it was told
 
 
 class Diarization:
@@ -47,7 +57,7 @@ class Diarization:
         self._voices: Voices | None = Voices()
         self._held: dict[int, tuple[WaitJob, Recognition]] = {}  # settled texts by segment
         self._numbers: dict[int, int] = {}  # speakers as they are told, by those of the voices
-        self._locked: dict[int, Sentence] = {}  # by id, without their words, with the speaker that was told
+        self._locked: dict[int, _Locked] = {}  # by the sentence's id
         self._untold: dict[
             int, list[int]
         ] = {}  # ids of sentences told before their speakers were known, by segment
@@ -95,6 +105,12 @@ class Diarization:
             self._voices.receive_position(segment, end)
             self._embed(self._voices)
 
+    def receive_pause(self, segment: int, end: int) -> None:
+        """The speaker pauses; if nothing follows, the segment ends at `end`."""
+        if self._voices:
+            self._voices.receive_pause(segment, end)
+            self._embed(self._voices)
+
     def receive_close(self, segment: Segment) -> None:
         """A segment has ended; its audio is still there."""
         if self._voices:
@@ -121,7 +137,8 @@ class Diarization:
         if not self._voices:
             return
         for sentence in sentences:
-            self._locked[sentence.id] = replace(sentence, words=())
+            start, end = spoken(sentence.words, sentence.start_ms, sentence.end_ms)
+            self._locked[sentence.id] = _Locked(sentence.segment, start, end, sentence.speaker)
             if self._turns(sentence.segment) is None:
                 self._untold.setdefault(sentence.segment, []).append(sentence.id)
 
@@ -218,10 +235,10 @@ class Diarization:
 
     def _revise(self, ids: Sequence[int]) -> None:
         """Tell which of these sentences have another speaker by now."""
-        for sentence in [self._locked[number] for number in ids]:
+        for number in ids:
+            sentence = self._locked[number]
             turns = self._turns(sentence.segment)
-            start, end = to_samples(sentence.start_ms), to_samples(sentence.end_ms)
-            after = main_speaker(turns, start, end) if turns else sentence.speaker
+            after = main_speaker(turns, sentence.start, sentence.end) if turns else sentence.speaker
             if after != sentence.speaker:
-                self._locked[sentence.id] = replace(sentence, speaker=after)
-                self._revised.append(SpeakerChange(sentence.id, sentence.speaker, after))
+                self._revised.append(SpeakerChange(number, sentence.speaker, after))
+                sentence.speaker = after

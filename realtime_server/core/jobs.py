@@ -50,6 +50,7 @@ class Capabilities:
     longest_s: float  # longest audio of one job, seconds
     partial_window_s: float  # longest audio for which frequent partials are affordable, seconds
     concurrency: int  # jobs it works on at the same time
+    batch: int = 1  # partials that it decodes together, when so many wait
 
 
 @dataclass(frozen=True, slots=True)

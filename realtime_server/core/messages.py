@@ -115,11 +115,16 @@ class PartialChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLocked(Event):
-    """A segment is settled: its sentences, or none when it held no words. Never changes again."""
+    """A segment is settled: its sentences, or none when it held no words. Never changes again.
+
+    eager: it was decoded in the pause that became its end.  noticed: samples judged when its end was noticed.
+    """
 
     channel: int
     segment: int
     sentences: tuple[Sentence, ...]
+    eager: bool = False
+    noticed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ followed by the text of the current window; it always covers the segment from it
 
 At most one request is in flight. Audio that arrives meanwhile is folded into the next one, which is due an
 interval after the last was asked for; the interval grows with the time that decodes take, so that an engine that
-is busy with finals is asked for fewer partials. Half a second of audio holds so little speech that recognizers often
+is busy with finals is asked for fewer partials. A request that had to wait for the engine takes along what was heard
+meanwhile when it is begun. Half a second of audio holds so little speech that recognizers often
 hear no word in it: until the second request would be due anyway, an empty answer is followed by another request soon.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from realtime_server.core.segments import to_samples
 from realtime_server.core.settings import Pace
@@ -55,17 +56,20 @@ class PartialPlanner:
 
     `take_request` says what to decode next, if anything; its answer must be followed by exactly one
     `receive_text` or `receive_failure` before another request is given.
+    folded: partials that an engine without other work would have been asked for, and whose audio went into a later
+    one or the final.
     """
 
     def __init__(
         self, start: int, *, pace: Pace, window_s: float, find_quiet: Callable[[int, int], int]
     ) -> None:
+        self.folded = 0
         self._pace = pace
         self._window = to_samples(window_s * 1000)
         self._find_quiet = find_quiet
         self._settled_texts: list[str] = []
         self._window_start = start
-        self._due = start + to_samples(pace.first_ms)
+        self._due = self._wanted = start + to_samples(pace.first_ms)
         self._in_flight: PartialRequest | None = None
         self._asked = False
         self._due_if_empty = self._due
@@ -82,9 +86,23 @@ class PartialPlanner:
         least_ms = self._pace.load_factor * load_ms
         self._due = position + to_samples(max(self._pace.interval_ms, least_ms))
         self._due_if_empty = position + to_samples(max(self._pace.retry_ms, least_ms))
+        interval = to_samples(self._pace.interval_ms)
+        self.folded += max(0, position - self._wanted) // interval
+        self._wanted = position + interval
         self._in_flight = PartialRequest(self._window_start, end, not self._asked, settles)
         self._asked = True
         return self._in_flight
+
+    def receive_turn(self, position: int) -> int:
+        """The request in flight is begun only now: return where it ends, with what was heard up to `position`."""
+        request = self._in_flight
+        if request is None:
+            raise RuntimeError("a turn without a request")
+        end = request.end
+        if not request.settles:
+            end = max(end, min(position, self._window_start + self._window))
+            self._in_flight = replace(request, end=end)
+        return end
 
     def receive_text(self, text: str) -> str | None:
         """Take the text of the request in flight; return the whole text to show, None if there is none yet."""
@@ -104,3 +122,8 @@ class PartialPlanner:
     def receive_failure(self) -> None:
         """The request in flight failed or was cancelled; a later one covers its audio."""
         self._in_flight = None
+
+    def receive_end(self, end: int) -> None:
+        """The segment ends here: what was due until then is part of the final."""
+        if end >= self._wanted:
+            self.folded += 1 + (end - self._wanted) // to_samples(self._pace.interval_ms)

@@ -10,7 +10,7 @@ States and the commands they obey (anything not listed is refused with a Failed 
 
 What arrives while COMMITTING or STOPPING waits in the inbox and is taken in order afterwards: a client may send
 START, settings and audio right behind a STOP. What happens meanwhile is told with the final, which is the next thing
-that the client hears. The caller feeds `receive_*`, then drains `jobs_to_run`,
+that the client hears. The caller feeds `receive_*`, then drains `jobs_to_run`, `jobs_to_hasten`,
 `jobs_to_cancel` and `events_to_send`, in this order, after every call.
 """
 
@@ -56,11 +56,18 @@ class SessionCounts:
     segments: int = 0
     sentences: int = 0
     partials: int = 0
+    folded: int = 0
+    cancelled: int = 0
     recovered: int = 0
     truncated: int = 0
     failed: int = 0
     decode_failures: int = 0
     errors: int = 0
+
+    def add(self, other: SessionCounts) -> None:
+        """Count what happened on another connection too."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def __str__(self) -> str:
         shown = [f"audio {self.audio_samples / SAMPLE_RATE:.1f} s"]
@@ -90,6 +97,7 @@ class SessionProtocol:
         self._ending_error: m.Failed | None = None
         self._upto = self._told = 0
         self._jobs: list[Job] = []
+        self._hastened: list[int] = []
         self._cancelled: list[int] = []
         self._events: list[m.Event] = []
         self._in_flight: set[int] = set()
@@ -114,6 +122,10 @@ class SessionProtocol:
             for track in self._tracks:
                 track.receive_close_open()
             self._drain()
+
+    def receive_turn(self, job: DecodeJob) -> DecodeJob:
+        """A job from `jobs_to_run` had to wait and is begun only now: run what is returned in its place."""
+        return self._tracks[job.channel].receive_turn(job) if job.id in self._in_flight else job
 
     def receive_result(self, job: Job, result: Result) -> None:
         """The answer to a job from `jobs_to_run`; of an earlier epoch or cancelled, it is dropped."""
@@ -142,6 +154,11 @@ class SessionProtocol:
         """Jobs to start now; each must be followed by `receive_result` or `receive_failure` unless cancelled."""
         jobs, self._jobs = self._jobs, []
         return jobs
+
+    def jobs_to_hasten(self) -> list[int]:
+        """Ids of started jobs that are finals from now on, whatever they were when they were handed out."""
+        hastened, self._hastened = self._hastened, []
+        return hastened
 
     def jobs_to_cancel(self) -> list[int]:
         """Ids of started jobs whose answer nobody waits for."""
@@ -309,6 +326,7 @@ class SessionProtocol:
         for recognition in output.closed:
             assert recognition.segment
             self.counts.segments += 1
+            self.counts.folded += recognition.folded
             self._transcript.receive_segment(recognition.segment)
         for recognition in output.shown:
             self._show(recognition)
@@ -324,6 +342,8 @@ class SessionProtocol:
             else:
                 self._in_flight.discard(job.id)
                 self._cancelled.append(job.id)
+                self.counts.cancelled += job.kind == "partial"
+        self._hastened += [job.id for job in output.hastened]
         self._in_flight.update(job.id for job in output.jobs)
         self._jobs += output.jobs
 
@@ -358,7 +378,8 @@ class SessionProtocol:
         self.counts.failed += "failed" in flags
         self._advance_upto()
         self._tell(m.SegmentLocked(
-            upto=self._upto, channel=segment.channel, segment=segment.index, sentences=lock.sentences
+            upto=self._upto, channel=segment.channel, segment=segment.index, sentences=lock.sentences,
+            eager=lock.settled.eager, noticed=lock.settled.noticed,
         ))  # fmt: skip
         self._tracks[segment.channel].receive_locked(lock.sentences)
         if lock.settled.error:

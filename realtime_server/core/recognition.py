@@ -7,7 +7,8 @@ States, by what happened last:
      └───────────────receive_close────────────────────┘
 
 An eager final decodes, in a pause, exactly the samples that the endpoint would lock. If the endpoint confirms,
-its text is the final; if speech resumes it is discarded, though it may be shown as a partial meanwhile.
+its text is the final (one that is not answered yet is hastened: it is as urgent as any final now); if speech resumes
+it is discarded, though it may be shown as a partial meanwhile.
 A final that failed is tried once more; after that the latest partial stands in for it, and the sentence says so.
 """
 
@@ -31,14 +32,15 @@ class Recognition:
     """One segment's way from audio to settled text.
 
     submit(kind, priority, start, end, prefix_text) makes a job and hands it to the shell; cancel(job) takes one
-    back.  continues: partials are decoded as continuation of their stable text, so that only the tail is
-    generated; finals are always decoded free.
+    back; hasten(job), where jobs wait for each other, makes one as urgent as a final.  continues: partials are decoded
+    as continuation of their stable text, so that only the tail is generated; finals are always decoded free.
     After each call the caller looks at `shown` (the partial to show), `covered` and `settled`.
     """
 
     def __init__(
         self, index: int, channel: int, start: int, *,
-        planner: PartialPlanner, submit: Submit, cancel: Callable[[DecodeJob], None], continues: bool = False,
+        planner: PartialPlanner, submit: Submit, cancel: Callable[[DecodeJob], None],
+        hasten: Callable[[DecodeJob], None] | None = None, continues: bool = False,
     ) -> None:  # fmt: skip
         self.index, self.channel, self.start = index, channel, start
         self.segment: Segment | None = None  # set when it has ended
@@ -46,14 +48,20 @@ class Recognition:
         self.covered = start  # samples before this are in `shown`
         self.settled: Settled | None = None
         self.turns: tuple[Turn, ...] = ()  # who speaks when, if that is known when the text is locked
-        self._planner, self._submit, self._cancel, self._continues = planner, submit, cancel, continues
+        self._planner, self._submit, self._continues = planner, submit, continues
+        self._cancel, self._hasten = cancel, hasten
         self._stable = StableText()
         self._partial: DecodeJob | None = None  # in flight
         self._eager: DecodeJob | None = None  # in flight or answered
         self._eager_answer: Decoded | None = None
         self._pause_end: int | None = None
         self._retried = False
-        self._heard_until = start
+        self._heard_until = self._noticed = start
+
+    @property
+    def folded(self) -> int:
+        """Partials that were due and not asked for; see PartialPlanner."""
+        return self._planner.folded
 
     def receive_position(self, position: int, *, load_ms: float) -> None:
         """Samples up to `position` are judged: ask for a partial if one is due."""
@@ -66,6 +74,10 @@ class Recognition:
             prefix = self._stable.stable if self._continues and request.start == self.start else ""
             self._partial = self._submit("partial", priority, request.start, request.end, prefix)
 
+    def receive_turn(self, job: DecodeJob, position: int) -> int:
+        """The engine begins a job only now: return where it should end, for a partial with what was heard since."""
+        return self._planner.receive_turn(position) if _same(job, self._partial) else job.end
+
     def receive_pause(self, end: int, *, eager: bool) -> None:
         """The speaker pauses; if nothing follows, the segment is [start, end)."""
         self._pause_end = end
@@ -77,19 +89,23 @@ class Recognition:
         self._pause_end = None
         self._drop_eager()
 
-    def receive_close(self, start: int, end: int, *, heard_until: int) -> Segment:
+    def receive_close(self, start: int, end: int, *, heard_until: int, noticed: int | None = None) -> Segment:
         """The segment is [start, end): get its final.
 
         heard_until: partials that cover audio up to there say nothing of what follows the segment.
+        noticed: samples judged by now, if that is more.
         """
         self.segment = Segment(self.index, self.channel, start, end)
-        self._heard_until = heard_until
+        self._heard_until, self._noticed = heard_until, noticed or heard_until
+        self._planner.receive_end(end)
         if self._partial:
             self._cancel(self._partial)
             self._partial = None
         if self._eager and (self._eager.start, self._eager.end) == (start, end):
             if self._eager_answer:
-                self._settle(self._eager_answer)
+                self._settle(self._eager_answer, eager=True)
+            elif self._hasten:
+                self._hasten(self._eager)
             return self.segment
         self._drop_eager()
         self._submit("final", Priority.FINAL, start, end, "")
@@ -97,15 +113,15 @@ class Recognition:
 
     def receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
         """A job of this segment was answered."""
-        if job is self._partial:
+        if _same(job, self._partial):
             self._partial = None
             text = self._planner.receive_text(_cleaned(job, decoded))
             if text is not None and job.end > self.covered:
                 self._show(text, job.end)
-        elif job is self._eager:
+        elif _same(job, self._eager):
             self._eager_answer = decoded
             if self.segment:
-                self._settle(decoded)
+                self._settle(decoded, eager=True)
             else:
                 self._show(_cleaned(job, decoded), job.end)
         elif job.kind == "final":
@@ -113,10 +129,10 @@ class Recognition:
 
     def receive_failure(self, job: DecodeJob, error: Exception) -> None:
         """A job of this segment failed or met its deadline."""
-        if job is self._partial:
+        if _same(job, self._partial):
             self._partial = None
             self._planner.receive_failure()
-        elif job is self._eager:
+        elif _same(job, self._eager):
             self._eager = None
             if self.segment:  # it was to be the final
                 self._fall_back(job, error)
@@ -134,9 +150,10 @@ class Recognition:
             text=self.shown if within else self._stable.proven_until(self._heard_until),
             flags=("recovered",) if whole else ("failed",),
             error=None if whole else str(error) or type(error).__name__,
+            noticed=self._noticed,
         )
 
-    def _settle(self, decoded: Decoded) -> None:
+    def _settle(self, decoded: Decoded, *, eager: bool = False) -> None:
         assert self.segment is not None
         seconds = (self.segment.end - self.segment.start) / SAMPLE_RATE
         cleaned = clean(decoded.text, seconds=seconds, finish=decoded.finish)
@@ -149,7 +166,10 @@ class Recognition:
             flags = ("truncated",)
         # Word times belong to the text that was decoded, not to what stands in for it.
         words = () if kept.recovered or cleaned.reduced else decoded.words or ()
-        self.settled = Settled(text=kept.text, words=words, language=decoded.language, flags=flags)
+        self.settled = Settled(
+            text=kept.text, words=words, language=decoded.language, flags=flags,
+            eager=eager, noticed=self._noticed,
+        )  # fmt: skip
 
     def _show(self, text: str, end: int) -> None:
         self.shown, self.covered = text, end
@@ -163,3 +183,8 @@ class Recognition:
 
 def _cleaned(job: DecodeJob, decoded: Decoded) -> str:
     return clean(decoded.text, seconds=len(job.audio) / SAMPLE_RATE, finish=decoded.finish).text
+
+
+def _same(job: DecodeJob, submitted: DecodeJob | None) -> bool:
+    """Whether it is the job that was submitted, which may have grown or become more urgent since."""
+    return submitted is not None and job.id == submitted.id

@@ -24,9 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from realtime_server.core.assignment import pair_clusters
 from realtime_server.core.jobs import Embeddings, Labels, Window
-from realtime_server.core.segments import Segment, Sentence, SpeakerChange, to_samples
+from realtime_server.core.segments import Segment
 from realtime_server.core.speaker_windows import Speech, windows_of, windows_until
-from realtime_server.core.turns import Turn, find_turns, main_speaker
+from realtime_server.core.turns import Turn, find_turns
 
 RECENT = 400  # windows clustered while the session goes on: five minutes of speech
 REMEMBERED = 12  # windows of each speaker that are among them however long ago they were heard
@@ -84,9 +84,9 @@ class _Run:
 class Voices:
     """One channel's speakers; `receive_*` say what happened, `*_to_*` what to do next.
 
-    After `receive_position` and `receive_close` the caller embeds `windows_to_embed`; after `receive_close`,
+    After `receive_position`, `receive_pause` and `receive_close` the caller embeds `windows_to_embed`; after the last,
     `receive_embeddings` and `receive_labels` it runs `clustering_to_run`, then looks for `turns` it waits for. When the
-    session ends and nothing is `waiting` it runs `final_to_run`, then tells what `revise` says.
+    session ends and nothing is `waiting` it runs `final_to_run`, then looks at the turns of every segment again.
     """
 
     def __init__(self) -> None:
@@ -117,6 +117,10 @@ class Voices:
     def receive_position(self, segment: int, end: int) -> None:
         """The open segment would end at `end` if nothing more were said: all before it is judged."""
         self._extend(segment, windows_until(self._segments[segment].start, end, self._speech))
+
+    def receive_pause(self, segment: int, end: int) -> None:
+        """The speaker pauses; if nothing follows, the segment ends at `end`: its last window need not wait for that."""
+        self._extend(segment, windows_of(self._segments[segment].start, end, self._speech))
 
     def receive_close(self, segment: Segment) -> None:
         """The segment has ended. Windows beyond a cut in mid-speech are forgotten; the next one has its own."""
@@ -185,17 +189,6 @@ class Voices:
             return None
         speakers = [voice.speaker for voice in spoken.voices.values()]
         return find_turns(spoken.start, spoken.end, list(spoken.voices), speakers)
-
-    def revise(self, sentences: Iterable[Sentence]) -> tuple[SpeakerChange, ...]:
-        """Those of the channel's sentences that have another speaker by now than they were told with."""
-        changes = []
-        for sentence in sentences:
-            turns = self.turns(sentence.segment)
-            start, end = to_samples(sentence.start_ms), to_samples(sentence.end_ms)
-            after = main_speaker(turns, start, end) if turns else sentence.speaker
-            if after != sentence.speaker:
-                changes.append(SpeakerChange(sentence.id, sentence.speaker, after))
-        return tuple(changes)
 
     # --- inside -------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class StableText:
 
     def receive_partial(self, text: str, end: int) -> None:
         """Take the next partial, the segment's whole text up to sample `end`; then read the attributes."""
-        before, after = self._words, _words(text)
+        before, after = self._words, word_ends(text)
         common = 0
         while common < min(len(before), len(after)) and before[common][0] == after[common][0]:
             common += 1
@@ -59,7 +59,7 @@ class StableText:
         if self.latest.startswith(self.stable):
             return self.latest[len(self.stable) :]
         ends = [0, *(end for _, end in self._words)]
-        return self.latest[ends[min(len(_words(self.stable)), len(ends) - 1)] :]
+        return self.latest[ends[min(len(word_ends(self.stable)), len(ends) - 1)] :]
 
     def proven_until(self, end: int) -> str:
         """The latest proven text that covers no audio after sample `end`.
@@ -111,14 +111,14 @@ def spoken_size(spelling: str) -> int:
     return len(spelling) + len(_UNSPACED.findall(spelling)) * (LETTERS_PER_IDEOGRAPH - 1)
 
 
-def _words(text: str) -> list[tuple[str, int]]:
+def word_ends(text: str) -> list[tuple[str, int]]:
     """The letters and the end of each word, or of each character in a script without spaces."""
-    edges = [position for position in range(len(text) + 1) if _is_edge(text, position)]
+    edges = [position for position in range(len(text) + 1) if is_word_edge(text, position)]
     words = ((letters(text[start:end]), end) for start, end in itertools.pairwise(edges))
     return [word for word in words if word[0]]
 
 
-def _is_edge(text: str, position: int) -> bool:
+def is_word_edge(text: str, position: int) -> bool:
     """True unless the position is within a word, or within a character and its marks."""
     if position in (0, len(text)):
         return True

@@ -7,7 +7,7 @@ The endpointer turns scores into segments; each segment is a Recognition until i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import cast
 
@@ -62,6 +62,7 @@ class TrackOutput:
 
     jobs: list[Job] = field(default_factory=list)
     cancelled: list[DecodeJob] = field(default_factory=list)
+    hastened: list[DecodeJob] = field(default_factory=list)
     opened: list[Recognition] = field(default_factory=list)
     shown: list[Recognition] = field(default_factory=list)
     closed: list[Recognition] = field(default_factory=list)
@@ -144,6 +145,12 @@ class Track:
     def closing(self) -> bool:
         """Whether audio that came before `receive_close_open` is still being scored."""
         return self._close_at is not None
+
+    def receive_turn(self, job: DecodeJob) -> DecodeJob:
+        """The engine begins a job only now; return it as it should be run by now."""
+        recognition = self._by_job.get(job.id)
+        end = recognition.receive_turn(job, self._endpointer.position) if recognition else job.end
+        return job if end == job.end else replace(job, end=end, audio=self._buffer.read(job.start, end))
 
     def receive_result(self, job: Job, result: Result) -> None:
         """The answer to a job."""
@@ -285,6 +292,8 @@ class Track:
             if isinstance(event, SpeechPaused):
                 eager = self._load_ms <= self._context.settings.pace.eager_limit_ms
                 self._open.receive_pause(event.end, eager=eager)
+                if self._diarization:
+                    self._diarization.receive_pause(self._open.index, event.end)
             elif isinstance(event, SpeechResumed):
                 self._open.receive_resume()
             else:
@@ -316,7 +325,7 @@ class Track:
         )
         recognition = Recognition(
             index, self.channel, start, planner=planner, submit=submit, cancel=self._cancel,
-            continues=context.capabilities.prefix,
+            hasten=lambda job: self.output.hastened.append(job), continues=context.capabilities.prefix,
         )  # fmt: skip
         self._live.append(recognition)
         self.output.opened.append(recognition)
@@ -324,7 +333,9 @@ class Track:
             self._diarization.receive_open(index, start)
 
     def _close_segment(self, recognition: Recognition, ended: SpeechEnded, heard_until: int) -> None:
-        segment = recognition.receive_close(ended.start, ended.end, heard_until=heard_until)
+        segment = recognition.receive_close(
+            ended.start, ended.end, heard_until=heard_until, noticed=self._endpointer.position
+        )
         self.output.closed.append(recognition)
         if self._diarization:
             self._diarization.receive_close(segment)

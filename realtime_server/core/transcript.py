@@ -23,6 +23,8 @@ class Settled:
     confidence: float | None = None
     flags: tuple[Flag, ...] = ()
     error: str | None = None  # why it failed, in words for the client
+    eager: bool = False  # it was decoded in the pause that became its end
+    noticed: int = 0  # samples judged when the segment's end was noticed
 
 
 @dataclass(frozen=True, slots=True)

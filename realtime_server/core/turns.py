@@ -3,7 +3,8 @@
 A segment's turns come from the labels of its windows: a moment belongs to the window whose centre is nearest. Turns
 too short to be told from an error go to a neighbour. The text is split by word times only: a word belongs to the turn
 in which its middle lies. To know where a word stands in the text, the letters and digits of the words must be those
-of the text, one after the other; else the text stays whole and is the speaker's who has most of the time.
+of the text, one after the other; else the text stays whole and is the speaker's who has most of the time from its
+first word to its last.
 """
 
 from __future__ import annotations
@@ -69,6 +70,15 @@ def main_speaker(turns: Iterable[Turn], start: int, end: int) -> int | None:
     return max(heard, key=lambda speaker: heard[speaker], default=None)
 
 
+def spoken(words: Sequence[Word], start_ms: int, end_ms: int) -> tuple[int, int]:
+    """Samples of [start_ms, end_ms) from the first word to the last: a recognizer may leave out what others said."""
+    if words:
+        first, last = max(start_ms, words[0].start_ms), min(end_ms, words[-1].end_ms)
+        if first < last:
+            return to_samples(first), to_samples(last)
+    return to_samples(start_ms), to_samples(end_ms)
+
+
 def split_text(text: str, words: Sequence[Word], turns: Sequence[Turn]) -> tuple[Piece, ...]:
     """Split a segment's text into one piece for each turn in which something is said.
 
@@ -77,7 +87,8 @@ def split_text(text: str, words: Sequence[Word], turns: Sequence[Turn]) -> tuple
     """
     start, end = turns[0].start, turns[-1].end
     timed = tuple(word.shifted(to_ms(start)) for word in words)
-    whole = Piece(text, timed, to_ms(start), to_ms(end), main_speaker(turns, start, end))
+    speaker = main_speaker(turns, *spoken(timed, to_ms(start), to_ms(end)))
+    whole = Piece(text, timed, to_ms(start), to_ms(end), speaker)
     places = _places(text, words) if len(turns) > 1 else None
     if not places:
         return (whole,)

@@ -117,6 +117,11 @@ class JobQueue:
         self._live_at = -math.inf
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._closed
+
     def put(self, ticket: Ticket) -> None:
         """Let a ticket wait; EngineError once closed."""
         with self._changed:
@@ -213,6 +218,7 @@ class EmbeddedEngine:
             longest_s=LONGEST_S,
             partial_window_s=PARTIAL_WINDOW_S,
             concurrency=count,
+            batch=BATCH,
         )
         self._threads = [
             threading.Thread(target=self._work, name=f"whisper-{n}", daemon=True) for n in range(count)
@@ -232,8 +238,8 @@ class EmbeddedEngine:
 
     @property
     def healthy(self) -> bool:
-        """Whether a worker is left to answer; they outlive whatever the model raises."""
-        return any(thread.is_alive() for thread in self._threads)
+        """Whether a worker is left to answer; they outlive whatever the model raises, and end when it is closed."""
+        return not self._queue.closed and any(thread.is_alive() for thread in self._threads)
 
     async def warmup(self) -> None:
         """Decode a moment of noise in each context; EngineError if that fails."""
@@ -241,7 +247,7 @@ class EmbeddedEngine:
         lengths = (SAMPLE_RATE, 12 * SAMPLE_RATE, 30 * SAMPLE_RATE)
         options = DecodingOptions(language="en", words=True, max_new_tokens=4)
         jobs = [
-            DecodeJob(n, "", 0, 0, "final", Priority.FINAL, 0, 0, length, noise[:length], "", options)
+            DecodeJob(n, "", 0, 0, "final", Priority.FILE, 0, 0, length, noise[:length], "", options)
             for n, length in enumerate(lengths)
         ]
         await asyncio.gather(*map(self.transcribe, jobs))

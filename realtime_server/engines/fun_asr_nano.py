@@ -137,7 +137,7 @@ class FunAsrNanoEngine:
         timed = job.options.words and job.kind != "partial"
         return Decoded(
             text,
-            words=await self._audio.words(prompt, text) if timed else None,
+            words=await self._audio.words(prompt, text, job.priority) if timed else None,
             token_logprobs=generated.logprobs,
             language=job.options.language,
             finish=generated.finish,

@@ -94,6 +94,17 @@ ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
 }
 
 
+def model_names(options: EngineOptions) -> tuple[str, ...]:
+    """What the recognizer's model is called; of a folder only the last part of its path."""
+    match options.engine:
+        case "embedded":
+            return ("whisper-base",)
+        case "fake":
+            return ("fake",)
+    model = Path(options.nano.model)
+    return ("fun-asr-nano", model.name if model.is_dir() else options.nano.model)
+
+
 def load_engine(options: EngineOptions) -> Engine:
     """Load a recognizer; blocks for as long as that takes. Raises ConfigurationError or WeightsError."""
     return ENGINES[options.engine](options)

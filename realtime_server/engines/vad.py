@@ -1,7 +1,8 @@
 """The FSMN-VAD as a Scorer.
 
 Scoring runs on the event loop: 170 us per 60 ms frame is less than handing it to a thread and waking up again
-costs. What one job may hold the loop for is bounded by SLICE; longer jobs let others in between slices.
+costs. What one job may hold the loop for is bounded by SLICE; longer jobs let others in between slices, and those of
+recordings, longer than LONG, run in a thread.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from realtime_server.errors import EngineError
 from realtime_server.models.fsmn_vad import FsmnStream, FsmnVad
 
 SLICE = 10 * FRAME  # samples scored without a break: 600 ms, below 2 ms of CPU
+LONG = 5 * SLICE  # samples above which a job is worth a thread
 
 Key = tuple[str, int]  # session, channel: the first job of a new epoch replaces the stream of the last
 
@@ -67,13 +69,16 @@ class FsmnScorer(Scorer):
 
 
 async def _score(stream: FsmnStream, job: ScoreJob) -> Probabilities:
-    """Score the job's samples, at most SLICE of them at a time."""
+    """Score the job's samples: in a thread if they are many, else at most SLICE of them at a time."""
     whole = len(job.samples) // FRAME * FRAME if job.last else len(job.samples)
     scores = [np.empty(0, np.float32)]
-    for at in range(0, whole, SLICE):
-        if at:
-            await asyncio.sleep(0)
-        scores.append(stream.feed(job.samples[at : min(at + SLICE, whole)]))
+    if whole > LONG:
+        scores.append(await asyncio.to_thread(stream.feed, job.samples[:whole]))
+    else:
+        for at in range(0, whole, SLICE):
+            if at:
+                await asyncio.sleep(0)
+            scores.append(stream.feed(job.samples[at : min(at + SLICE, whole)]))
     if job.last:
         scores.append(stream.flush(job.samples[whole:]))
     return np.concatenate(scores)

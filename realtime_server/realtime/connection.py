@@ -16,6 +16,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
+from realtime_server.metrics import Metrics
 from realtime_server.realtime.hub import ReaderTooSlowError
 from realtime_server.realtime.options import ServerOptions
 from realtime_server.realtime.session import RealtimeASRSession
@@ -31,9 +32,14 @@ class SessionConnection:
     """Carries one session over one connection; `run` returns when both have ended."""
 
     def __init__(
-        self, connection: ServerConnection, session: RealtimeASRSession, options: ServerOptions
+        self,
+        connection: ServerConnection,
+        session: RealtimeASRSession,
+        options: ServerOptions,
+        metrics: Metrics,
     ) -> None:
-        self._connection, self._session, self._options = connection, session, options
+        self._connection, self._session = connection, session
+        self._options, self._metrics = options, metrics
         self._clock = asyncio.get_running_loop().time
         self._heard_s = self._clock()
         self._closed: ConnectionClosed | None = None
@@ -86,8 +92,10 @@ class SessionConnection:
                 async for message in messages:
                     if not self._is_open:
                         break
+                    data = message.encode()
                     async with asyncio.timeout(self._options.send_timeout_s):
-                        await self._connection.send(message)
+                        await self._connection.send(data, text=True)
+                    self._metrics.count_message(len(data))
         except ConnectionClosed:
             pass
         except (TimeoutError, ReaderTooSlowError):

@@ -12,13 +12,15 @@ from http import HTTPStatus
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from realtime_server.metrics import CONTENT_TYPE as METRICS_TYPE
+
 RETRY_S = 5  # what a refused client is told to wait
 
 
 class HttpAnswers:
     """Answers requests that are no WebSocket handshake.
 
-    state: what /health tells.  why_not_ready: None, or the reason that /ready gives.
+    state: what /health tells.  why_not_ready: None, or the reason that /ready gives.  metrics: what /metrics tells.
     """
 
     def __init__(
@@ -27,8 +29,9 @@ class HttpAnswers:
         *,
         state: Callable[[], Mapping[str, object]],
         why_not_ready: Callable[[], str | None],
+        metrics: Callable[[], str],
     ) -> None:
-        self._page, self._state, self._why_not_ready = page, state, why_not_ready
+        self._page, self._state, self._why_not_ready, self._metrics = page, state, why_not_ready, metrics
         self._page_policy = page_policy(page.decode())
 
     def answer(self, request: Request) -> Response:
@@ -55,6 +58,8 @@ class HttpAnswers:
                 why = self._why_not_ready()
                 status = HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK
                 return respond_json(status, {"ready": not why, "reason": why, **self._state()})
+            case "/metrics":
+                return respond(HTTPStatus.OK, METRICS_TYPE, self._metrics().encode())
         return respond_text(HTTPStatus.NOT_FOUND, "not found; the page is at /")
 
 

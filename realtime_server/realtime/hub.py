@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from realtime_server.core.messages import Event
+from realtime_server.core.protocol import SessionCounts
 from realtime_server.errors import RealtimeServerError
 
 if TYPE_CHECKING:
@@ -124,8 +125,17 @@ class Hub:
         self.draining = False
         self.sessions: dict[str, RealtimeASRSession] = {}
         self.refused = 0
+        self._ended = SessionCounts()  # of sessions that are no more
         self._empty = asyncio.Event()
         self._empty.set()
+
+    @property
+    def counts(self) -> SessionCounts:
+        """What happened in all sessions so far."""
+        total = SessionCounts()
+        for counts in (self._ended, *(session.counts for session in self.sessions.values())):
+            total.add(counts)
+        return total
 
     @contextmanager
     def holding(self, session: RealtimeASRSession) -> Iterator[None]:
@@ -138,6 +148,7 @@ class Hub:
             yield
         finally:
             del self.sessions[session.id]
+            self._ended.add(session.counts)
             if not self.sessions:
                 self._empty.set()
 

@@ -1,4 +1,4 @@
-"""How the live server listens, and its bounds."""
+"""How the live server listens, its bounds, and its clocks."""
 
 from __future__ import annotations
 
@@ -27,3 +27,15 @@ class ServerOptions:
         require_positive(self, ("send_timeout_s", "close_s", "shutdown_s"))
         if not 0 <= self.port < 65_536:
             raise ConfigurationError(f"port must be 0 to 65535, not {self.port}")
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Wall-clock limits of sessions and their jobs, in seconds."""
+
+    stall_s: float = 5.0  # without audio for so long, the open segment is closed
+    deadline_s: float = 10.0  # of a job; a decode has deadline_factor times its audio on top
+    deadline_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, ("stall_s", "deadline_s"))

@@ -22,15 +22,18 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 
 from realtime_server import __version__
+from realtime_server.core.jobs import Job
 from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Embedder, Engine, Scorer
-from realtime_server.errors import ConfigurationError
+from realtime_server.errors import ConfigurationError, EngineError
+from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.realtime.connection import SessionConnection
+from realtime_server.realtime.dispatch import Dispatcher
 from realtime_server.realtime.health import Health
 from realtime_server.realtime.http_answers import HttpAnswers, is_handshake, refuse, respond_text
 from realtime_server.realtime.hub import Hub
-from realtime_server.realtime.options import ServerOptions
-from realtime_server.realtime.session import Clocks, RealtimeASRSession
+from realtime_server.realtime.options import Clocks, ServerOptions
+from realtime_server.realtime.session import RealtimeASRSession
 
 __all__ = ["RealtimeServer", "ServerOptions"]
 
@@ -45,6 +48,7 @@ class RealtimeServer:
     """Serves live sessions on one engine, one scorer and, where speakers are told apart, one embedder.
 
     `description` is what GET /health tells about the engine and its settings.
+    hub: the sessions.  metrics: what GET /metrics tells.  dispatcher: the engine, as the sessions share it.
     """
 
     def __init__(
@@ -54,13 +58,16 @@ class RealtimeServer:
     ) -> None:  # fmt: skip
         self.hub = Hub(options.max_sessions)
         self.health = Health()
+        self.metrics = Metrics(self._snapshot)
+        self.dispatcher = Dispatcher(engine, clocks, self.metrics)
         self._engine, self._scorer, self._embedder = engine, scorer, embedder
         self._settings, self._options = settings, options
         self._description, self._clocks = description, clocks
         self._http = HttpAnswers(
             page.read_bytes(),
-            state=self._state,
-            why_not_ready=lambda: self._why_refused() or self.health.problem,
+            state=self.state,
+            why_not_ready=self.why_not_ready,
+            metrics=self.metrics.render,
         )
         self._opening: set[ServerConnection] = set()  # accepted, but not sessions yet
         self._server: Server | None = None
@@ -87,6 +94,16 @@ class RealtimeServer:
             ) from error
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
+    def state(self) -> dict[str, object]:
+        """What GET /health and /ready tell."""
+        counts = {"sessions": len(self.hub.sessions), "max_sessions": self.hub.max_sessions}
+        return {"version": __version__, **self._description, **counts}
+
+    def why_not_ready(self) -> str | None:
+        """None if another session would be let in, else the reason that GET /ready gives."""
+        refusal = self._refusal()
+        return refusal[1] if refusal else self.dispatcher.problem or self.health.problem
+
     async def wait_died(self) -> None:
         """Return once the engine has died: `stop` should follow, and the process should end."""
         while self._engine.healthy:  # noqa: ASYNC110 - it may die in silence: vLLM is a process of its own
@@ -105,16 +122,18 @@ class RealtimeServer:
 
     async def _handle(self, connection: ServerConnection) -> None:
         session = RealtimeASRSession(
-            self._engine,
+            self.dispatcher,
             self._scorer,
             self._settings,
             embedder=self._embedder,
             clocks=self._clocks,
-            observe=self.health.observe,
+            observe=self.observe,
+            metrics=self.metrics,
         )
+        self.metrics.count_connection()
         with self.hub.holding(session):
             self._opening.discard(connection)
-            carrier = SessionConnection(connection, session, self._options)
+            carrier = SessionConnection(connection, session, self._options, self.metrics)
             try:
                 await carrier.run()
             finally:
@@ -137,24 +156,43 @@ class RealtimeServer:
         """Count a handshake that the library accepts, or refuse it; None leaves the response as it is."""
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             return None
-        why = self._why_refused()
-        if why:
+        refusal = self._refusal()
+        if refusal:
+            reason, why = refusal
             self.hub.refused += 1
+            self.metrics.count_refused(reason)
             logger.info("refused a connection: %s", why)
             return refuse(why)
         self._opening.add(connection)
         return None
 
-    def _why_refused(self) -> str | None:
+    def _refusal(self) -> tuple[str, str] | None:
+        """Why nobody is let in, in a word and in a sentence; None if somebody would be."""
         self._opening = {connection for connection in self._opening if connection.state is not State.CLOSED}
         if not self._engine.healthy:
-            return f"{DIED} and the server is stopping; connect to another or try again later"
+            return "died", f"{DIED} and the server is stopping; connect to another or try again later"
         if self.hub.draining:
-            return "the server is stopping; connect to another or try again later"
+            return "stopping", "the server is stopping; connect to another or try again later"
         if len(self.hub.sessions) + len(self._opening) >= self.hub.max_sessions:
-            return f"the server is full ({self.hub.max_sessions} sessions); try again later"
+            return "full", f"the server is full ({self.hub.max_sessions} sessions); try again later"
         return None
 
-    def _state(self) -> dict[str, object]:
-        counts = {"sessions": len(self.hub.sessions), "max_sessions": self.hub.max_sessions}
-        return {"version": __version__, **self._description, **counts}
+    # --- what operators are told --------------------------------------------------------------------------
+
+    def observe(self, job: Job, error: EngineError | None) -> None:
+        """A job of any service on this engine was answered; see Health and Metrics."""
+        self.health.observe(job, error)
+        self.metrics.observe_job(job, error)
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            about={"version": __version__, **self._description},
+            counts=self.hub.counts,
+            sessions=len(self.hub.sessions),
+            max_sessions=self.hub.max_sessions,
+            ready=self.why_not_ready() is None,
+            in_line=self.dispatcher.waiting,
+            in_engine=self.dispatcher.running,
+            engine_up=self._engine.healthy,
+            engine_silent_s=self.dispatcher.silent_s,
+        )

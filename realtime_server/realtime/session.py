@@ -10,12 +10,9 @@ Usage, inside a coroutine:
         async for message in session.messages():
             print(message)               # protocol 1 JSON
 
-Wall-clock time lives here: deadlines of jobs, how long they took, and a client that falls silent.
-
-A decode's deadline counts from when it was asked for or from the last answer to an earlier decode of the session,
-whichever is later: a client that sends a long recording at once waits for its own backlog, which is no failure.
-Of such a backlog the engine is given as many finals as it works on at once. The rest waits here, so that jobs of
-other sessions come in between.
+Sessions that share an engine should be given one Dispatcher over it in its place: dispatch.py has the order in which
+decodes are served, and their deadlines. Wall-clock time lives here: how long jobs took, deadlines of those that are no
+decodes, how old a text was when it was told, and a client that falls silent.
 """
 
 from __future__ import annotations
@@ -23,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -32,8 +29,6 @@ from typing import Self
 from realtime_server.core import messages as m
 from realtime_server.core.audio import Pcm16Reader
 from realtime_server.core.jobs import (
-    ClusterJob,
-    Decoded,
     DecodeJob,
     EmbedJob,
     Job,
@@ -41,12 +36,17 @@ from realtime_server.core.jobs import (
     ScoreJob,
     WaitJob,
 )
-from realtime_server.core.protocol import SessionProtocol, State
-from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.core.settings import SessionSettings, require_positive
+from realtime_server.core.protocol import SessionCounts, SessionProtocol, State
+from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import ConfigurationError, EngineError, EngineTimeoutError
+from realtime_server.metrics import Metrics
+from realtime_server.realtime.dispatch import Dispatcher, Ticket
 from realtime_server.realtime.hub import EventLog
+from realtime_server.realtime.options import Clocks
+from realtime_server.realtime.receipts import Receipts
+
+__all__ = ["Clocks", "RealtimeASRSession"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,29 +54,27 @@ Observer = Callable[[Job, EngineError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
-    """Wall-clock limits, in seconds."""
+class Run:
+    """A job whose answer is wanted, the task that gets it, and for a decode its place on the way to the engine."""
 
-    stall_s: float = 5.0  # without audio for so long, the open segment is closed
-    deadline_s: float = 10.0  # of a job; a decode has deadline_factor times its audio on top
-    deadline_factor: float = 2.0
-
-    def __post_init__(self) -> None:
-        require_positive(self, ("stall_s", "deadline_s"))
+    job: Job
+    task: asyncio.Task[None]
+    ticket: Ticket | None
 
 
 class RealtimeASRSession:
-    """One client's sessions on one engine and one scorer, which any number of others share.
+    """One client's sessions on one engine (or a Dispatcher) and one scorer, which any number of others share.
 
     `feed`, `end` and `give_up` never wait: `feed` takes a frame as from a socket, `end` says that no more will
     come, and `messages` yields what the client is to be sent, until everything heard has been told.
-    observe: called with every job that was answered, and its error if it failed.
+    observe: called with every job that was answered, and its error if it failed.  metrics: told of texts and errors.
     """
 
     def __init__(
         self, engine: Engine, scorer: Scorer, settings: SessionSettings | None = None, *,
         embedder: Embedder | None = None,
         session_id: str | None = None, clocks: Clocks | None = None, observe: Observer | None = None,
+        metrics: Metrics | None = None,
     ) -> None:  # fmt: skip
         settings = settings or SessionSettings()
         if settings.speakers and embedder is None:
@@ -85,20 +83,23 @@ class RealtimeASRSession:
         self.log = EventLog()
         self._reader = self.log.add_reader()
         self.closing: m.Closing | None = None  # how the connection is to be closed, once known
-        self._engine, self._scorer, self._embedder, self._observe = engine, scorer, embedder, observe
         self._clocks = clocks or Clocks()
+        self._dispatcher = engine if isinstance(engine, Dispatcher) else Dispatcher(engine, clocks, metrics)
+        self._scorer, self._embedder, self._observe, self._metrics = scorer, embedder, observe, metrics
         self._protocol = SessionProtocol(self.id, settings, engine.capabilities)
         self._wire: m.Wire = m.WireV1()
         self._pcm = Pcm16Reader()
+        self._receipts = Receipts()
         self._ended = asyncio.Event()
-        self._running: dict[int, tuple[Job, asyncio.Task[None]]] = {}  # jobs whose answer is wanted
-        self._tasks: set[asyncio.Task[None]] = (
-            set()
-        )  # theirs, and those that were told to stop and have not yet
-        self._finals = asyncio.Semaphore(max(1, engine.capabilities.concurrency))
-        self._deadlines: dict[int, tuple[asyncio.Timeout, float]] = {}  # of decodes; oldest first
+        self._running: dict[int, Run] = {}  # by the job's id
+        self._tasks: set[asyncio.Task[None]] = set()  # theirs, and those told to stop that have not yet
         self._stall: asyncio.TimerHandle | None = None
         self._last_audio_s = 0.0
+
+    @property
+    def counts(self) -> SessionCounts:
+        """What happened so far."""
+        return self._protocol.counts
 
     @property
     def summary(self) -> str:
@@ -130,10 +131,10 @@ class RealtimeASRSession:
     def give_up(self, why: str) -> None:
         """Take every job that still runs for failed: after `end`, the client is told what is known by now."""
         while self._running:
-            job, task = self._running.pop(next(iter(self._running)))
-            task.cancel()
+            run = self._running.pop(next(iter(self._running)))
+            run.task.cancel()
             with self._guarded():
-                self._protocol.receive_failure(job, EngineTimeoutError(why))
+                self._protocol.receive_failure(run.job, EngineTimeoutError(why))
                 self._turn()
 
     async def messages(self) -> AsyncGenerator[str, None]:
@@ -142,6 +143,8 @@ class RealtimeASRSession:
             while events := await self._reader.take():
                 for message in self._wire.encode(events):
                     yield message
+                if self._metrics:
+                    self._metrics.count_partials(*count_partials(events))
         finally:
             self._reader.close()
 
@@ -176,29 +179,52 @@ class RealtimeASRSession:
         if not isinstance(item, bytes):
             if isinstance(item, m.Start):
                 self._pcm = Pcm16Reader()
+                self._receipts.receive_start()
             self._protocol.receive_command(item)
             return
         samples = self._pcm.receive_bytes(item)
         if len(samples):
-            self._note_audio()
+            self._note_audio(len(samples))
             self._protocol.receive_audio(samples[None])
 
     def _turn(self) -> None:
         """Do what the protocol wants done next."""
         for job in self._protocol.jobs_to_run():
-            task = asyncio.create_task(self._run(job))
+            ticket = Ticket(job) if isinstance(job, DecodeJob) else None
+            task = asyncio.create_task(self._run(job, ticket))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            self._running[job.id] = job, task
+            self._running[job.id] = Run(job, task, ticket)
+        for job_id in self._protocol.jobs_to_hasten():
+            if (run := self._running.get(job_id)) and run.ticket:
+                self._dispatcher.hasten(run.ticket)
         for job_id in self._protocol.jobs_to_cancel():
-            if job_id in self._running:
-                self._running.pop(job_id)[1].cancel()
-        events = self._protocol.events_to_send()
+            if run := self._running.pop(job_id, None):
+                run.task.cancel()
+        self._tell(self._protocol.events_to_send())
+        if self._protocol.state is State.IDLE:
+            self._receipts.forget_all()
+        elif self._protocol.state is State.ENDED:
+            self._over()
+
+    def _tell(self, events: list[m.Event]) -> None:
+        now_s = asyncio.get_running_loop().time()
         for event in events:
             self._note_event(event)
+            self._note_age(event, now_s)
         self.log.append(events)
-        if self._protocol.state is State.ENDED:
-            self._over()
+
+    def _note_age(self, event: m.Event, now_s: float) -> None:
+        """Measure how old a text is."""
+        match event:
+            case m.Started():
+                self._receipts.begin()
+            case m.PartialChanged() if self._metrics:
+                self._metrics.observe_lag("partial", self._receipts.age_s(event.end, now_s))
+            case m.SegmentLocked() if self._metrics:
+                kind = "eager" if event.eager else "final"
+                self._metrics.observe_lag(kind, self._receipts.age_s(event.noticed, now_s))
+        self._receipts.forget(event.upto)
 
     def _note_event(self, event: m.Event) -> None:
         """Log what an operator should know; what a client said, and what was heard, appears at debug only."""
@@ -210,6 +236,8 @@ class RealtimeASRSession:
             case m.Failed():
                 level = logging.DEBUG if event.code == "bad_request" else logging.WARNING
                 logger.log(level, "session %s: %s", self.id, event.message)
+                if self._metrics:
+                    self._metrics.count_error(event.code)
             case m.SegmentLocked():
                 logger.debug("session %s: %s", self.id, " ".join(sent.text for sent in event.sentences))
 
@@ -233,9 +261,10 @@ class RealtimeASRSession:
 
     # --- jobs ---------------------------------------------------------------------------------------------
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: Job, ticket: Ticket | None) -> None:
         """Compute one job and tell the protocol; a cancelled one tells nothing."""
-        answer = await self._answer(job)
+        answer = await self._answer(job, ticket)
+        job = ticket.job if ticket else job  # it may have grown while it waited
         if self._running.pop(job.id, None) is None or self._ended.is_set():
             return
         failure = answer if isinstance(answer, EngineError) else None
@@ -248,19 +277,15 @@ class RealtimeASRSession:
                 self._protocol.receive_result(job, answer)
             self._turn()
 
-    async def _answer(self, job: Job) -> Result | EngineError:
+    async def _answer(self, job: Job, ticket: Ticket | None) -> Result | EngineError:
         """The job's result, or what went wrong, within its deadline."""
         clock = asyncio.get_running_loop().time
         started_s = clock()
-        deadline_s = self._deadline_s(job)
         try:
-            async with asyncio.timeout(deadline_s) as deadline:
-                if not isinstance(job, DecodeJob):
-                    return await self._compute(job)
-                self._deadlines[job.id] = deadline, deadline_s
-                decoded = await self._decode(job)
-            self._extend_deadlines(job)
-            return replace(decoded, took_ms=1000 * (clock() - started_s))
+            if ticket:
+                decoded = await self._dispatcher.run(ticket, renew=self._protocol.receive_turn)
+                return replace(decoded, took_ms=1000 * (clock() - started_s))
+            return await self._compute_in_time(job)
         except EngineError as error:
             return error
         except asyncio.CancelledError:
@@ -268,35 +293,29 @@ class RealtimeASRSession:
                 raise
             return EngineError("the engine dropped the job")
         except Exception as error:
-            if deadline.expired():
-                return EngineTimeoutError(f"no answer within {deadline_s:.1f} s")
             logger.exception("session %s: a job failed in a way that its engine does not declare", self.id)
             return EngineError(f"internal error ({type(error).__name__})")
-        finally:
-            self._deadlines.pop(job.id, None)
 
-    async def _compute(self, job: ScoreJob | EmbedJob | ClusterJob | WaitJob) -> Result:
-        if isinstance(job, ScoreJob):
-            return await self._scorer.score(job)
-        if isinstance(job, WaitJob):
-            return await asyncio.sleep(job.wait_ms / 1000, None)
-        assert self._embedder is not None
+    async def _compute_in_time(self, job: Job) -> Result:
+        """The result of a job that is no decode. Raises EngineTimeoutError after the deadline of all of them."""
+        deadline_s = self._clocks.deadline_s
+        try:
+            async with asyncio.timeout(deadline_s) as deadline:
+                return await self._compute(job)
+        except TimeoutError:
+            if deadline.expired():
+                raise EngineTimeoutError(f"no answer within {deadline_s:.1f} s") from None
+            raise
+
+    async def _compute(self, job: Job) -> Result:
+        match job:
+            case ScoreJob():
+                return await self._scorer.score(job)
+            case WaitJob():
+                return await asyncio.sleep(job.wait_ms / 1000, None)
+        assert self._embedder
+        assert not isinstance(job, DecodeJob)
         return await (self._embedder.embed(job) if isinstance(job, EmbedJob) else self._embedder.cluster(job))
-
-    async def _decode(self, job: DecodeJob) -> Decoded:
-        async with nullcontext() if job.kind == "partial" else self._finals:
-            return await self._engine.transcribe(job)
-
-    def _extend_deadlines(self, answered: DecodeJob) -> None:
-        """The engine works: later jobs of this session have waited for this one, not for an engine that hangs."""
-        now_s = asyncio.get_running_loop().time()
-        for job_id, (deadline, seconds) in self._deadlines.items():
-            if job_id > answered.id and not deadline.expired():
-                deadline.reschedule(now_s + seconds)
-
-    def _deadline_s(self, job: Job) -> float:
-        samples = len(job.audio) if isinstance(job, DecodeJob) else 0
-        return self._clocks.deadline_s + self._clocks.deadline_factor * samples / SAMPLE_RATE
 
     @staticmethod
     def _is_cancelling() -> bool:
@@ -306,9 +325,10 @@ class RealtimeASRSession:
 
     # --- a client that falls silent -----------------------------------------------------------------------
 
-    def _note_audio(self) -> None:
+    def _note_audio(self, samples: int) -> None:
         loop = asyncio.get_running_loop()
         self._last_audio_s = loop.time()
+        self._receipts.receive_audio(samples, self._last_audio_s)
         if self._stall is None:
             self._stall = loop.call_later(self._clocks.stall_s, self._check_stall)
 
@@ -325,3 +345,17 @@ class RealtimeASRSession:
         with self._guarded():
             self._protocol.receive_stall()
             self._turn()
+
+
+def count_partials(events: Sequence[m.Event]) -> tuple[int, int]:
+    """How many partials are sent with events that are told together, and how many a newer text stands in for."""
+    shown: set[tuple[int, int]] = set()  # channel and segment
+    superseded = 0
+    for event in events:
+        if isinstance(event, m.PartialChanged | m.SegmentLocked):
+            place = (event.channel, event.segment)
+            superseded += place in shown
+            shown.discard(place)
+            if isinstance(event, m.PartialChanged):
+                shown.add(place)
+    return len(shown), superseded

@@ -74,6 +74,7 @@ class Driver:
         self.messages: list[dict[str, Any]] = []
         self.jobs: list[DecodeJob] = []  # every decode job ever handed out
         self.pending: list[DecodeJob] = []
+        self.hastened: list[int] = []
         self.cancelled: list[int] = []
         self.hold_scores = False
         self.held_scores: list[ScoreJob] = []
@@ -100,6 +101,12 @@ class Driver:
         self._tell(job, answer)
         self.turn()
 
+    def begin(self, job: DecodeJob) -> DecodeJob:
+        """A pending job's turn has come: return it as it is run."""
+        begun = self.protocol.receive_turn(job)
+        self.pending[self.pending.index(job)] = begun
+        return begun
+
     def answer_speakers(self, job: SpeakerJob, answer: Embeddings | Labels | Exception | None = None) -> None:
         """Answer a job about speakers that waits, by `know_voices` unless an answer is given."""
         self.waiting.remove(job)
@@ -120,6 +127,7 @@ class Driver:
         """Do what the protocol wants until it wants nothing more."""
         while True:
             jobs: list[Job] = self.protocol.jobs_to_run()
+            self.hastened += self.protocol.jobs_to_hasten()
             cancelled = self.protocol.jobs_to_cancel()
             self.cancelled += cancelled
             self.pending = [job for job in self.pending if job.id not in cancelled]

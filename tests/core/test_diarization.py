@@ -182,6 +182,23 @@ def test_stop_waits_for_the_last_word_on_speakers_and_tells_it_with_the_final() 
     assert stopped == {"event": "stopped"}
 
 
+def test_a_sentence_stays_its_speakers_though_most_of_its_time_was_anothers() -> None:
+    """The recognizer left out what the other one said."""
+
+    def hear_the_end(job: DecodeJob) -> Decoded:
+        first = len(job.audio) // 16 - 1000
+        return Decoded(
+            "yes indeed", words=(Word("yes", first, first + 400), Word("indeed", first + 500, first + 900))
+        )
+
+    driver = started(decode=hear_the_end)
+    driver.hear(talk((3, 6), pause_s=0.3))
+    driver.hear(talk((4, 3)))
+    assert speakers(driver) == [1]
+    driver.say("STOP")
+    assert not driver.of(m.SpeakersRevised)
+
+
 def test_stop_waits_for_embeddings_that_are_still_to_come() -> None:
     driver = started(speak=hold(EmbedJob))
     driver.hear(talk((3, 3), (4, 3)))

@@ -88,6 +88,36 @@ def test_what_stays_empty_is_asked_for_at_the_usual_pace() -> None:
     assert ask(p, 2.1)
 
 
+def test_a_request_whose_turn_comes_late_takes_along_what_was_heard_within_its_window() -> None:
+    p = planner()
+    ask(p, 0.5)
+    assert p.receive_turn(to_samples(400)) == to_samples(500)
+    assert p.receive_turn(2 * S) == 2 * S
+    assert p.receive_turn(20 * S) == 8 * S
+    with pytest.raises(RuntimeError):
+        planner().receive_turn(S)
+
+
+def test_a_settling_request_keeps_its_end() -> None:
+    p = planner(quiet=6 * S)
+    ask(p, 9.0)
+    assert p.receive_turn(20 * S) == 6 * S
+
+
+def test_requests_that_were_due_and_not_made_are_counted() -> None:
+    p = planner()
+    ask(p, 0.5)
+    ask(p, 1.3)  # one is in flight
+    p.receive_text("one")
+    ask(p, 2.9)  # 1.3 and 2.1 would have been
+    assert p.folded == 2
+    p.receive_failure()
+    p.receive_end(to_samples(3600))
+    assert p.folded == 2
+    p.receive_end(to_samples(4500))  # 3.7 and 4.5
+    assert p.folded == 4
+
+
 def test_slow_decodes_stretch_the_interval() -> None:
     p = planner()
     ask(p, 0.5, load_ms=1000)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from realtime_server.core import messages as m
 from realtime_server.core.endpointing import EndpointingOptions
-from realtime_server.core.jobs import Decoded, DecodeJob
-from realtime_server.core.protocol import State
+from realtime_server.core.jobs import Decoded, DecodeJob, Priority
+from realtime_server.core.protocol import SessionCounts, State
 from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.errors import EngineError, EngineTimeoutError
 from tests.audio import silence, speech_pattern, tone
@@ -218,6 +218,8 @@ def test_any_packets_and_any_delays_give_the_same_sentences(seed: int) -> None:
         size = chance.randrange(1, 20_000)
         driver.hear(audio[position : position + size], packet=size)
         position += size
+        if driver.pending and chance.random() < 0.5:
+            job = driver.begin(chance.choice(driver.pending))
         if driver.pending and chance.random() < 0.5:
             job = chance.choice(driver.pending)
             driver.answer(job, spans(job))
@@ -632,6 +634,59 @@ def test_under_load_no_eager_final_is_asked_for() -> None:
     driver = started(slow)
     driver.hear(speech_pattern([(2.0, 0.9)] * 4))
     assert [job.kind for job in driver.jobs if job.segment == 3 and job.kind != "partial"] == ["final"]
+
+
+def test_a_partial_that_had_to_wait_takes_along_what_was_heard_meanwhile() -> None:
+    driver = started(hold("partial"))
+    driver.hear(tone(2.0))
+    (asked,) = driver.pending
+    begun = driver.begin(asked)
+    assert (asked.end, begun.end) == (9600, 33 * 960)
+    assert (begun.id, begun.start, len(begun.audio)) == (asked.id, 0, begun.end)
+    driver.hear(tone(0.5))
+    driver.answer(begun, Decoded("one two"))
+    assert driver.messages[-1]["partial"] == "one two"
+    assert driver.messages[-1]["duration_ms"] == begun.end // 16
+
+
+def test_what_is_no_partial_is_begun_as_it_is() -> None:
+    driver = started(hold("final", "eager", "partial"))
+    driver.hear(np.concatenate([tone(1.0), silence(0.3)]))
+    partial, eager = driver.pending
+    assert driver.begin(eager) is eager
+    driver.hear(silence(0.6))  # the segment ends, and with it the partial
+    assert driver.protocol.receive_turn(partial) is partial
+    driver.say("START")
+    assert driver.protocol.receive_turn(eager) is eager
+
+
+@pytest.mark.parametrize("packet", [1600, 16_000])  # in one packet the end comes with the pause
+def test_an_eager_final_is_hastened_when_its_end_is_confirmed(packet: int) -> None:
+    driver = started(hold("eager"))
+    driver.hear(np.concatenate([tone(1.0), silence(0.4)]), packet=packet)
+    driver.hear(silence(0.6), packet=packet)
+    (eager,) = driver.pending
+    assert driver.hastened == [eager.id]
+    driver.answer(replace(eager, priority=Priority.FINAL), Decoded("one two"))
+    (lock,) = driver.of(m.SegmentLocked)
+    assert lock.eager
+    assert 1000 < lock.sentences[0].end_ms < lock.noticed // 16 <= 2000
+
+
+def test_partials_that_were_due_and_not_asked_for_are_counted() -> None:
+    driver = started(hold("partial"))
+    driver.hear(tone(3.0))
+    driver.answer(driver.pending[0], Decoded("one"))
+    driver.hear(np.concatenate([tone(0.3), silence(1.0)]))
+    counts = driver.protocol.counts
+    assert (counts.partials, counts.folded, counts.cancelled) == (1, 2, 1)
+
+
+def test_counts_of_connections_are_added() -> None:
+    whole = SessionCounts()
+    for n in (1, 20):
+        whole.add(SessionCounts(sessions=n, audio_samples=2 * n, errors=3 * n))
+    assert whole == SessionCounts(sessions=21, audio_samples=42, errors=63)
 
 
 def test_counts_read_like_a_log_line() -> None:

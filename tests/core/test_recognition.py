@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +26,13 @@ class Bench:
     def __init__(self, *, continues: bool = False) -> None:
         self.jobs: list[DecodeJob] = []
         self.cancelled: list[DecodeJob] = []
+        self.hastened: list[DecodeJob] = []
         self._ids = itertools.count()
         planner = PartialPlanner(0, pace=Pace(), window_s=8.0, find_quiet=lambda first, last: last)
         self.it = Recognition(
-            0, 0, 0, planner=planner, submit=self._submit, cancel=self.cancelled.append, continues=continues
-        )
+            0, 0, 0, planner=planner, submit=self._submit, cancel=self.cancelled.append,
+            hasten=self.hastened.append, continues=continues,
+        )  # fmt: skip
 
     def _submit(self, kind: DecodeKind, priority: Priority, start: int, end: int, prefix: str) -> DecodeJob:
         audio = np.zeros(end - start, np.float32)
@@ -46,7 +50,9 @@ class Bench:
 
     def close(self, seconds: float, heard_until: float | None = None) -> None:
         until = seconds if heard_until is None else heard_until
-        self.it.receive_close(0, round(seconds * S), heard_until=round(until * S))
+        self.it.receive_close(
+            0, round(seconds * S), heard_until=round(until * S), noticed=round((until + 0.5) * S)
+        )
 
     def final(self, answer: Decoded | str) -> None:
         self.it.receive_decoded(self.jobs[-1], Decoded(answer) if isinstance(answer, str) else answer)
@@ -118,11 +124,43 @@ def test_the_eager_text_is_shown_and_becomes_the_final() -> None:
 def test_an_eager_decode_that_still_runs_when_the_endpoint_confirms_is_the_final() -> None:
     bench = Bench()
     bench.it.receive_pause(S, eager=True)
+    assert not bench.hastened
     bench.close(1.0)
     assert bench.it.settled is None
+    assert bench.hastened == bench.jobs
     bench.final("Yes.")
     assert bench.it.settled
+    assert (bench.it.settled.eager, bench.it.settled.noticed) == (True, S + S // 2)
     assert len(bench.jobs) == 1
+
+
+def test_where_nothing_can_be_hastened_an_eager_decode_is_waited_for() -> None:
+    jobs: list[DecodeJob] = []
+    other = Bench()
+    planner = PartialPlanner(0, pace=Pace(), window_s=8.0, find_quiet=lambda first, last: last)
+
+    def submit(*wish: Any) -> DecodeJob:
+        jobs.append(other._submit(*wish))
+        return jobs[-1]
+
+    it = Recognition(0, 0, 0, planner=planner, submit=submit, cancel=jobs.remove)
+    it.receive_pause(S, eager=True)
+    it.receive_close(0, S, heard_until=S)
+    it.receive_decoded(jobs[0], Decoded("Yes."))
+    assert it.settled
+    assert (it.settled.text, it.settled.noticed) == ("Yes.", S)
+
+
+def test_a_partial_whose_turn_comes_late_covers_what_was_heard_meanwhile() -> None:
+    bench = Bench()
+    bench.it.receive_position(S, load_ms=0)
+    asked = bench.jobs[0]
+    assert bench.it.receive_turn(asked, 3 * S) == 3 * S
+    bench.it.receive_decoded(replace(asked, end=3 * S), Decoded("one two three"))
+    assert (bench.it.shown, bench.it.covered) == ("one two three", 3 * S)
+    assert bench.it.receive_turn(asked, 4 * S) == S
+    bench.close(4.0)
+    assert bench.it.folded == 3
 
 
 def test_when_speech_resumes_the_eager_decode_is_discarded() -> None:

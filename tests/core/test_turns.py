@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from realtime_server.core.jobs import Window
 from realtime_server.core.segments import Word, to_samples
-from realtime_server.core.turns import Turn, find_turns, main_speaker, split_text
+from realtime_server.core.turns import Turn, find_turns, main_speaker, split_text, spoken
 
 # --- turns ------------------------------------------------------------------------------------------------
 
@@ -133,8 +133,25 @@ def test_signs_stay_with_the_word_they_belong_to(text: str, words: str, pieces: 
 )
 def test_a_text_that_is_not_made_of_the_words_stays_whole(text: str, words: str) -> None:
     (piece,) = split_text(text, said(*words.split()), TWO)
-    assert (piece.text, piece.speaker, piece.start_ms, piece.end_ms) == (text, 1, 1000, 4000)
+    speaker = 0 if words else 1  # whose words they are, else who has most of the time
+    assert (piece.text, piece.speaker, piece.start_ms, piece.end_ms) == (text, speaker, 1000, 4000)
     assert len(piece.words) == len(words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "span"),
+    [
+        ((), (1000, 4000)),
+        ((Word("one", 1300, 1500), Word("two", 1600, 1900)), (1300, 1900)),
+        ((Word("one", 500, 1500), Word("two", 3600, 4900)), (1000, 4000)),
+        ((Word("one", 1500, 1500),), (1000, 4000)),
+        ((Word("one", 4500, 4700),), (1000, 4000)),
+    ],
+)
+def test_a_sentence_is_spoken_from_its_first_word_to_its_last(
+    words: tuple[Word, ...], span: tuple[int, int]
+) -> None:
+    assert spoken(words, 1000, 4000) == (to_samples(span[0]), to_samples(span[1]))
 
 
 def test_one_turn_needs_no_split() -> None:

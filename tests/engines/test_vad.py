@@ -10,7 +10,7 @@ import pytest
 
 from realtime_server.core.jobs import Probabilities, Samples, ScoreJob
 from realtime_server.core.segments import FRAME
-from realtime_server.engines.vad import SLICE, FsmnScorer
+from realtime_server.engines.vad import LONG, SLICE, FsmnScorer
 from realtime_server.errors import EngineError
 from tests.models.vad import network, score
 
@@ -116,6 +116,18 @@ async def test_a_long_job_lets_others_in(scorer: FsmnScorer) -> None:
 
     await asyncio.gather(run("long", 50), run("short", 1))
     assert order == ["short", "long"]
+
+
+async def test_the_jobs_of_recordings_leave_the_loop_free(scorer: FsmnScorer) -> None:
+    audio = np.tile(AUDIO, 4)
+    assert len(audio) // FRAME * FRAME > LONG
+    task = asyncio.create_task(scorer.score(job(audio, first=True, last=True)))
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    assert np.array_equal(await task, score(audio))
 
 
 async def test_a_job_of_one_slice_runs_at_once(scorer: FsmnScorer) -> None:

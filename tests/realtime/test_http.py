@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -16,7 +18,7 @@ from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.realtime.http_answers import page_policy
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.resources import find_resource
-from tests.audio import tone
+from tests.audio import pcm16, tone
 from tests.realtime.harness import PATIENCE_S, Client, Service, eventually, serving, texts
 
 KEY = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
@@ -97,6 +99,24 @@ async def test_health() -> None:
             assert (await ask(service, "/health?x")).json["sessions"] == 1
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/"])
+async def test_it_is_answered_at_once_while_the_engine_decodes(path: str) -> None:
+    """R14: four decodes on two slots. A busy machine may spoil some of the tries, an engine in the way all."""
+    engine = FakeEngine(slots=2, decode_s=1.0)
+    async with serving(engine) as service, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(service.client()) for _ in range(4)]
+        for client in clients:
+            await client.say("START", pcm16(tone(1.0)), "STOP")
+        await eventually(lambda: engine.running + engine.waiting >= 3)
+        took_s = []
+        for _ in range(5):
+            began_s = time.monotonic()
+            assert (await ask(service, path)).status == 200
+            took_s.append(time.monotonic() - began_s)
+        assert min(took_s) < 0.1
+        assert all([texts(await client.final()) == ["one two"] for client in clients])
+
+
 async def test_an_answer_that_fails_is_a_500_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(description={"engine": object()}) as service:  # type: ignore[dict-item]
         assert (await ask(service, "/health")).status == 500
@@ -134,7 +154,9 @@ async def test_ready_while_the_recognizer_fails() -> None:
         assert (await ask(service, "/ready")).status == 200
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/health/", "/../etc/passwd", "/ready.json", "//", "*"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/health/", "/metrics/", "/../etc/passwd", "/ready.json", "//", "*"]
+)
 async def test_other_paths_are_not_found(path: str) -> None:
     async with serving() as service:
         assert (await ask(service, path)).status == 404

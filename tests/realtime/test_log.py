@@ -15,7 +15,8 @@ from tests.realtime.test_http import ask, raw
 
 LINE = re.compile(
     r"session [0-9a-f]{12} ended: audio [\d.]+ s, sessions \d+, segments \d+, sentences \d+, partials \d+, "
-    r"recovered \d+, truncated \d+, failed \d+, decode_failures \d+, errors \d+, close code \d+"
+    r"folded \d+, cancelled \d+, recovered \d+, truncated \d+, failed \d+, decode_failures \d+, errors \d+, "
+    r"close code \d+"
 )
 
 

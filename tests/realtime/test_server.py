@@ -49,6 +49,7 @@ TALK = speech_pattern([(1.0, 0.3), (0.5, 1.0), (1.5, 0.2)])
     ],
 )
 async def test_frames_of_any_size_give_the_same_result(first: list[int], then: int) -> None:
+    """R8: odd ones too, at any place."""
     data = pcm16(TALK)
     edges = [*accumulate(first, initial=0)]
     edges += range(edges[-1] + then, len(data) + then, then)

@@ -1,0 +1,35 @@
+"""Subtitle files: SubRip (srt) and WebVTT (vtt); cues.py says what they show and when.
+
+SubRip has no escapes: what looks like a tag stays, and `-->`, by which parsers know a time, becomes an arrow.
+
+Source: W3C, "WebVTT: The Web Video Text Tracks Format".
+"""
+
+from __future__ import annotations
+
+from realtime_server.offline.cues import cues
+from realtime_server.offline.transcription import Transcription, speaker_name
+
+
+def srt(transcription: Transcription, *, speakers: bool = False) -> str:
+    """SubRip; speakers: each cue begins with its speaker's name, where it is known."""
+    blocks = []
+    for number, cue in enumerate(cues(transcription, named=speakers), 1):
+        name = f"{speaker_name(cue.speaker)}: " if speakers and cue.speaker is not None else ""
+        text = name + "\n".join(cue.lines).replace("-->", "→")
+        blocks.append(f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n")
+    return "\n".join(blocks)
+
+
+def vtt(transcription: Transcription, *, speakers: bool = False) -> str:
+    """WebVTT; speakers: each cue is a voice span of its speaker, where it is known."""
+    blocks = ["WEBVTT\n"]
+    for cue in cues(transcription):
+        voice = f"<v {speaker_name(cue.speaker)}>" if speakers and cue.speaker is not None else ""
+        text = "\n".join(cue.lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        blocks.append(f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{text}\n")
+    return "\n".join(blocks)
+
+
+def _clock(ms: int, point: str) -> str:
+    return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{point}{ms % 1000:03}"
