@@ -333,9 +333,10 @@ class WireV1:
                     if sentence.text:
                         self._keep_sentence(sentence)
             case SpeakersRevised(changes=changes):
-                for change in changes:
-                    if change.id in self._locked:
-                        self._keep_sentence(replace(self._locked[change.id], speaker=change.after))
+                shown = [change for change in changes if change.id in self._locked]
+                for change in shown:
+                    self._keep_sentence(replace(self._locked[change.id], speaker=change.after))
+                return bool(shown)
         return True
 
     def _keep_sentence(self, sentence: Sentence) -> None:

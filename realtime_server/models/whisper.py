@@ -170,13 +170,15 @@ class WhisperTokenizer:
     def prompt(self, language: str, task: Task, hotwords: Sequence[str] = ()) -> list[int]:
         """`plain_prompt` behind text that the model is told was said before: a style, the hotwords that fit."""
         style = SIMPLIFIED if language == "zh" and task == "transcribe" else ""
-        comma, space = ("、", "") if style else (",", " ")
-        ids = self._encode(style)
+        comma, space, stop = ("、", "", "。") if style else (",", " ", ".")
+        ids, end = self._encode(style), self._encode(stop)
         for index, hotword in enumerate(hotwords):
             more = self._encode((comma if index else "") + space + hotword.strip())
-            if len(ids) + len(more) > PREVIOUS_TOKENS:
+            if len(ids) + len(more) + len(end) > PREVIOUS_TOKENS:
                 break
             ids += more
+        if hotwords:
+            ids += end  # what goes on without a full stop teaches the model to leave them out
         return [*([self._previous] if ids else []), *ids, *self.plain_prompt(language, task)]
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -66,14 +66,15 @@ class HttpAnswers:
 def page_policy(page: str) -> str:
     """Return a Content-Security-Policy under which exactly this page's own styles and scripts run."""
 
-    def hashes(tag: str) -> str:
+    def hashes(tag: str, *others: str) -> str:
         blocks = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
         digests = (base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() for block in blocks)
-        return " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
+        sources = [f"'sha256-{digest}'" for digest in digests]
+        return " ".join([*sources, *others]) if sources else "'none'"
 
     return (
         # blob: is the audio worklet, which the page makes itself; the page may be told to use another server.
-        f"default-src 'none'; script-src {hashes('script')} blob:; style-src {hashes('style')}; "
+        f"default-src 'none'; script-src {hashes('script', 'blob:')}; style-src {hashes('style')}; "
         "connect-src *; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 

@@ -174,6 +174,12 @@ def test_a_revised_speaker_changes_its_sentence_only() -> None:
     ]  # fmt: skip
 
 
+def test_a_revision_of_what_a_commit_has_finished_is_not_told() -> None:
+    wire = m.WireV1()
+    messages(wire, locked(0, "One.", upto=160, speaker=0), m.Committed(upto=160))
+    assert messages(wire, m.SpeakersRevised(upto=160, changes=(SpeakerChange(0, 0, 1),))) == []
+
+
 def test_speakers_revised_at_the_end_come_with_the_final() -> None:
     wire = m.WireV1()
     messages(wire, locked(0, "One.", upto=160, speaker=0))

@@ -704,3 +704,16 @@ def test_a_recognizer_without_hotwords_is_not_given_any_and_the_operator_is_told
     assert [a["event"] for a in driver.messages[:3]] == ["started", "hotwords_set", "hotwords_set"]
     assert driver.jobs[0].options.hotwords == ()
     assert len(driver.of(m.Warned)) == 1
+
+
+def test_a_limit_met_while_a_final_is_locked_ends_the_session_by_itself() -> None:
+    """Nobody needs to say anything more: what the end asks for is handed out at once."""
+    driver = Driver(hold("final", "eager"), replace(FIXED, limits=Limits(sentences=1)))  # type: ignore[arg-type]
+    driver.say("START")
+    driver.hear(speech_pattern([(1.0, 1.0), (1.0, 0.1)]))
+    (job,) = [job for job in driver.pending if job.kind in ("final", "eager")][:1]
+    driver.decode = spans
+    driver.answer(job, spans(job))
+    assert driver.of(m.Closing)
+    assert driver.protocol.state is State.ENDED
+    assert len(driver.sentences) == 2
