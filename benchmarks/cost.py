@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import uvloop
 from websockets.asyncio.server import ServerConnection, serve
 
-from benchmarks import speech, swarm
 from benchmarks.driving import PACKET, CoreDriver, InstantEngine, KnownScorer, score
-from benchmarks.figures import Report
-from benchmarks.machine import Watch
-from benchmarks.speech import Recording
 from realtime_server import weights
+from realtime_server.bench import speech, swarm
+from realtime_server.bench.figures import Report
+from realtime_server.bench.machine import Watch
+from realtime_server.bench.speech import Recording
 from realtime_server.core import messages as m
 from realtime_server.core.audio import Pcm16Reader
 from realtime_server.core.jobs import Probabilities
@@ -142,7 +142,10 @@ def speak(port: int, feed: Feed) -> None:
     whole = speech.join([recording] * (1 + 1000 * feed.seconds // recording.ms))
     take = swarm.take(whole.cut(0, 1000 * feed.seconds))
     step_s = swarm.FRAME_MS / 1000 / PACE / feed.streams
-    clients = [swarm.Client(port, [take], delay_s=n * step_s, pace=PACE) for n in range(feed.streams)]
+    clients = [
+        swarm.Client(f"ws://127.0.0.1:{port}", [take], delay_s=n * step_s, pace=PACE)
+        for n in range(feed.streams)
+    ]
     errors = [error for log in uvloop.run(swarm.run(clients)) for error in log.errors]
     if errors:
         raise SystemExit("\n".join(errors[:5]))

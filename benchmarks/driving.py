@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.speech import Recording
+from realtime_server.bench.speech import Recording
 from realtime_server.core import messages as m
 from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Job, Probabilities, Samples, ScoreJob
 from realtime_server.core.protocol import SessionProtocol

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import uvloop
 
-from benchmarks import accounting, speech, swarm
-from benchmarks.figures import Report, percentile
-from benchmarks.machine import Usage, Watch
-from benchmarks.serving import served
-from benchmarks.summary import add_service, takes_of
-from realtime_server.errors import ConfigurationError
+from realtime_server.bench import accounting, speech, swarm
+from realtime_server.bench.climbing import counts
+from realtime_server.bench.figures import Report, percentile
+from realtime_server.bench.machine import Usage, Watch
+from realtime_server.bench.serving import served
+from realtime_server.bench.summary import add_service, takes_of
 
 PAUSE_MS = 1600  # before every utterance: long enough to lock the one before, at the end of its silence
 SILENCE_MS = 600  # that ends an utterance
@@ -32,14 +32,20 @@ FINAL_MS: dict[int, dict[int, float]] = {2: {95: 2000}}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this benchmark."""
     add = parser.add_argument
-    add("--speakers", default="1,2,6", metavar="N,...", help="at the same time (default: %(default)s)")
+    add(
+        "--speakers",
+        type=counts,
+        default="1,2,6",
+        metavar="N,...",
+        help="at the same time (default: %(default)s)",
+    )
     add("--seconds", type=float, default=36.0, help="of audio per speaker (default: %(default)g)")
     add("--workers", type=int, metavar="N", help="decoding threads of the server (default: one per core)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measure each number of speakers against a server of its own."""
-    watch, counts = Watch(), read_counts(arguments.speakers)
+    watch = Watch()
     parts = [
         *speech.utterances(speech.reading()),
         *(part for clip in speech.clips() for part in speech.utterances(clip)),
@@ -49,12 +55,12 @@ def run(arguments: argparse.Namespace) -> Report:
     report = Report(
         "embedded", f"{arguments.seconds:g} s per speaker, whisper-base, endpointing fixed:{SILENCE_MS}"
     )
-    for count in counts:
+    for count in arguments.speakers:
         takes = [_takes(parts, speaker, arguments.seconds) for speaker in range(count)]
         with served(flags) as server:
             before = Usage.of(server.pid)
             clients = [
-                swarm.Client(server.port, each, delay_s=n * LOAD_STEP_S) for n, each in enumerate(takes)
+                swarm.Client(server.url, each, delay_s=n * LOAD_STEP_S) for n, each in enumerate(takes)
             ]
             logs = uvloop.run(swarm.run(clients))
             _add_text(report, takes_of(logs), count)
@@ -68,17 +74,6 @@ def run(arguments: argparse.Namespace) -> Report:
     )
     report.conditions = watch.conditions()
     return report
-
-
-def read_counts(text: str) -> list[int]:
-    """Read "1,2,6"; raise ConfigurationError."""
-    try:
-        counts = [int(number) for number in text.split(",")]
-    except ValueError as error:
-        raise ConfigurationError(f"--speakers {text}: numbers separated by commas are needed") from error
-    if min(counts) < 1:
-        raise ConfigurationError(f"--speakers {text}: at least one is needed")
-    return counts
 
 
 def _takes(parts: Sequence[speech.Recording], speaker: int, seconds: float) -> list[swarm.Take]:

@@ -21,12 +21,12 @@ from functools import partial
 import numpy as np
 import uvloop
 
-from benchmarks import machine, speech
 from benchmarks.driving import PACKET, CoreDriver, InstantEngine, score
-from benchmarks.figures import Report
-from benchmarks.machine import Watch
-from benchmarks.speech import Recording
 from realtime_server import weights
+from realtime_server.bench import machine, speech
+from realtime_server.bench.figures import Report
+from realtime_server.bench.machine import Watch
+from realtime_server.bench.speech import Recording
 from realtime_server.core import messages as m
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Probabilities

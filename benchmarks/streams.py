@@ -8,22 +8,19 @@ whatever the event loop adds under this load.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import uvloop
 
-from benchmarks import accounting, speech, swarm
-from benchmarks.figures import Report, percentile
-from benchmarks.machine import Usage, Watch
-from benchmarks.serving import served
-from benchmarks.speech import Recording
-from benchmarks.summary import add_service, takes_of
+from realtime_server.bench import accounting, full_load, speech, swarm, talk
+from realtime_server.bench.figures import Report, percentile
+from realtime_server.bench.full_load import Outcome
+from realtime_server.bench.machine import Watch
+from realtime_server.bench.serving import served
+from realtime_server.bench.speech import Recording
+from realtime_server.bench.summary import NEAR_A_CORE, add_clients, add_service, takes_of
 from realtime_server.errors import ConfigurationError
 
-LEAD_MS = 600  # of silence before a stream's first word
 APART_MS = 700  # after a pause this long the next utterance is a new segment under `fixed:600`
 EVERY_MS = 1200  # somebody who reads is to see text at least this often
 LAG_MS = 300
@@ -42,27 +39,6 @@ class Load:
     def __post_init__(self) -> None:
         if self.streams < 1 or self.seconds <= self.stagger_s:
             raise ConfigurationError("at least one stream is needed, and more --seconds than --stagger")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the clients saw, and both processes at the beginning and the end of the full load."""
-
-    logs: Sequence[swarm.Log]
-    server: tuple[Usage, Usage]
-    client: tuple[Usage, Usage]
-    traffic: tuple[tuple[int, int], tuple[int, int]]  # messages and bytes so far, at the same moments
-
-    def under_load(
-        self, find: Callable[[accounting.Heard], Sequence[tuple[float, float]]]
-    ) -> list[float]:  # fmt: skip
-        """Values from (time in the take, value) pairs of all takes whose time fell into the full load."""
-        first_s, last_s = (usage.at_s for usage in self.server)
-        found = []
-        for log in self.logs:
-            for heard, began_s in zip(log.takes, log.began_s, strict=True):
-                found += [value for at, value in find(heard) if first_s <= began_s + at / 1000 <= last_s]
-        return found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,13 +84,18 @@ def run(arguments: argparse.Namespace) -> Report:
 
 def measure(load: Load, recording: Recording, title: str) -> Report:
     """Run the load and report."""
-    takes = _takes(load, recording)
+    takes = [swarm.take(stream) for stream in talk.talks(recording, round(1000 * load.seconds))]
     with served(load.flags) as server:
-        outcome = uvloop.run(_run(load, takes, server.pid, server.port))
+        clients = [
+            swarm.Client(server.url, [takes[n % len(takes)]], delay_s=delay_s)
+            for n, delay_s in enumerate(full_load.starts(load.streams, load.stagger_s))
+        ]
+        outcome = uvloop.run(full_load.run(clients, server.pid))
         report = Report("streams", title, notes=server.troubles())
     _add_text(report, outcome)
+    assert outcome.server  # it is ours
     add_service(report, outcome.logs, outcome.server, takes=load.streams)
-    _add_clients(report, outcome)
+    add_clients(report, outcome)
     report.notes += [
         "text lag: when a result comes that accounts for more speech than before, its time of receipt less\n"
         "its duration_ms, that is the age of the newest sound in the text; text age: the same at any moment of\n"
@@ -122,40 +103,6 @@ def measure(load: Load, recording: Recording, title: str) -> Report:
         _bottleneck(outcome),
     ]
     return report
-
-
-def _takes(load: Load, recording: Recording) -> list[swarm.Take]:
-    """The recording from each of its utterances on, as long as a stream lasts."""
-    ms = round(1000 * load.seconds)
-    takes = []
-    for start, _ in recording.spells:
-        turned = recording.from_on(max(0, start - speech.EDGE_MS))
-        whole = speech.join([speech.quiet(LEAD_MS), *[turned] * (ms // recording.ms + 1)])
-        takes.append(swarm.take(whole.cut(0, ms)))
-    return takes
-
-
-async def _run(load: Load, takes: Sequence[swarm.Take], pid: int, port: int) -> Outcome:
-    # Uneven steps, so that the packets of different streams fall on different moments of the 100 ms.
-    clients = [
-        swarm.Client(
-            port, [takes[n % len(takes)]], delay_s=load.stagger_s * (n + n * 0.618 % 1) / load.streams
-        )
-        for n in range(load.streams)
-    ]
-    logs = [client.log for client in clients]
-
-    def look() -> tuple[Usage, Usage, tuple[int, int]]:
-        counts = sum(log.messages for log in logs), sum(log.bytes for log in logs)
-        return Usage.of(pid), Usage.of(os.getpid()), counts
-
-    running = asyncio.create_task(swarm.run(clients))
-    await asyncio.sleep(load.stagger_s)
-    server, client, traffic = look()
-    await asyncio.sleep(load.seconds - load.stagger_s)
-    server_then, client_then, traffic_then = look()
-    await running
-    return Outcome(logs, (server, server_then), (client, client_then), (traffic, traffic_then))
 
 
 def _add_text(report: Report, outcome: Outcome) -> None:
@@ -184,23 +131,13 @@ def _add_text(report: Report, outcome: Outcome) -> None:
     report.add("STOP to final, p95", percentile(finals, 95), "ms")
 
 
-def _add_clients(report: Report, outcome: Outcome) -> None:
-    """What the clients did, and what came to them."""
-    before, after = outcome.client
-    report.add("client CPU", 100 * after.cores_since(before), "% of a core")
-    late = [ms for heard in takes_of(outcome.logs) for ms in heard.late_ms]
-    report.add("frames sent late by, p95", percentile(late, 95), "ms")
-    seconds = after.at_s - before.at_s
-    (messages, size), (messages_then, size_then) = outcome.traffic
-    report.add("messages to clients", (messages_then - messages) / seconds, "/s")
-    report.add("bytes to clients", (size_then - size) / seconds / 1000, "kB/s")
-
-
 def _bottleneck(outcome: Outcome) -> str:
     """Which of the two processes is nearer to a whole core, the most that its event loop can use."""
-    server, client = (after.cores_since(before) for before, after in (outcome.server, outcome.client))
+    assert outcome.server
+    before, after = outcome.server
+    server, client = after.cores_since(before), outcome.client_cores
     busier, cores = ("server", server) if server >= client else ("client", client)
-    limit = "is the limit" if cores > 0.9 else "has room"
+    limit = "is the limit" if cores > NEAR_A_CORE else "has room"
     return (
         f"the {busier} is the busier process: {cores:.2f} of the one core that its loop can use; it {limit}"
     )

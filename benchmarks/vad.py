@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
-from benchmarks.figures import Report
-from benchmarks.machine import Watch
 from realtime_server import weights
+from realtime_server.bench.figures import Report
+from realtime_server.bench.machine import Watch
 from realtime_server.core.endpointing import Endpointer, EndpointingOptions
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import FRAME, SAMPLE_RATE

@@ -1,4 +1,4 @@
-"""The command `realtime-server`: serve, transcribe, demo, models."""
+"""The command `realtime-server`: serve, transcribe, demo, models, bench."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import realtime_server
 from realtime_server import __version__, cli_models, cli_transcribe, config, demo, flags
+from realtime_server.bench import load
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.engines.loading import (
     load_embedder_if_possible,
@@ -52,6 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     models = commands.add_parser("models", help="list, fetch and verify the weights and the demo recording")
     cli_models.add_arguments(models)
     models.set_defaults(run=cli_models.run)
+    bench = commands.add_parser(
+        "bench", help="put more and more clients on a live server, until it does not hold"
+    )
+    load.add_arguments(bench)
+    bench.set_defaults(run=load.main)
     arguments = parser.parse_args(argv)
     try:
         code: int = arguments.run(arguments)

@@ -20,6 +20,9 @@ cd "$work"
 echo "== running its demo as fast as it goes"
 "$work/venv/bin/realtime-server" demo --pace 0
 
+echo "== putting two clients on its server"
+"$work/venv/bin/realtime-server" bench --clients 2 --seconds 8 --stagger 1 -- --engine fake --vad level
+
 echo "== asking its server for the page"
 "$work/venv/bin/python" - <<'EOF'
 import re, signal, subprocess, sys, urllib.request

@@ -31,8 +31,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.figures import Report
 from benchmarks.gpu.bench import TINY, Bench, Scale
+from realtime_server.bench.figures import Report
 from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.engines.vllm_setup import set_environment
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import machine
-from benchmarks.figures import Report
+from realtime_server.bench import machine
+from realtime_server.bench.figures import Report
 from realtime_server.core.jobs import DecodeJob, DecodingOptions, Priority, Samples
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.engines.nano_options import NanoOptions

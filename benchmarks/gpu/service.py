@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
-from benchmarks import machine
-from benchmarks.figures import Report
 from benchmarks.gpu.bench import Bench
+from realtime_server.bench import machine
+from realtime_server.bench.figures import Report
 from realtime_server.core.jobs import Priority
 from realtime_server.engines.generation import Sampling
 from realtime_server.errors import EngineError

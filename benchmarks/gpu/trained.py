@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.figures import Report
 from benchmarks.gpu.bench import Bench
+from realtime_server.bench.figures import Report
 from realtime_server.models.checkpoint import Checkpoint
 from realtime_server.models.fun_asr_nano import FunAsrNano
 from realtime_server.models.llm_weights import split_llm

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.figures import Report
 from benchmarks.gpu.bench import Bench
+from realtime_server.bench.figures import Report
 from realtime_server.core.jobs import Samples
 from realtime_server.errors import EngineError
 from realtime_server.models.llm_weights import HEAD

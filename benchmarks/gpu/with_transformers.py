@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.figures import Report
 from benchmarks.gpu.bench import Bench
+from realtime_server.bench.figures import Report
 from realtime_server.core.jobs import DecodingOptions, Priority, Samples
 from realtime_server.engines.fun_asr_nano import FunAsrNanoEngine
 from realtime_server.engines.nano_audio import NanoAudio

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from benchmarks.driving import CoreDriver, Place, say
-from benchmarks.speech import Recording
+from realtime_server.bench.speech import Recording
 from realtime_server.core import messages as m
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import DecodeJob, DecodingOptions, Priority, ScoreJob

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS, main, run_one
-from benchmarks.figures import Report
+from realtime_server.bench.figures import Report
 from realtime_server.errors import RealtimeServerError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import streams
-from benchmarks.speech import Recording
+from realtime_server.bench.speech import Recording
 from realtime_server.errors import ConfigurationError
 from tests.audio import speech_pattern
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Report
 from benchmarks.gpu.__main__ import PARTS, limited, main, run
 from benchmarks.gpu.bench import TINY, Bench
+from realtime_server.bench.figures import Report
 from realtime_server.engines.nano_options import NanoOptions
 
 

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="the Fun-ASR-Nano engine is not installed")
 pytest.importorskip("transformers", reason="the language model in transformers is not installed")
 
-from benchmarks.figures import Report  # noqa: E402
 from benchmarks.gpu import trained  # noqa: E402
 from benchmarks.gpu.bench import TINY, Bench  # noqa: E402
+from realtime_server.bench.figures import Report  # noqa: E402
 from realtime_server.engines.nano_options import NanoOptions  # noqa: E402
 from scripts.synthesis import SynthesiserMissingError, synthesiser  # noqa: E402
 from scripts.tiny_evaluation import Score  # noqa: E402

@@ -14,7 +14,8 @@ import numpy as np
 
 from realtime_server import weights
 from realtime_server.core.jobs import Samples
-from realtime_server.core.segments import HOP, SAMPLE_RATE, SAMPLES_PER_MS
+from realtime_server.core.segments import HOP, SAMPLES_PER_MS
+from realtime_server.demo import load_client
 from realtime_server.errors import ConfigurationError
 
 HOP_MS = HOP // SAMPLES_PER_MS
@@ -40,6 +41,11 @@ class Recording:
         """Its length."""
         return len(self.samples) // SAMPLES_PER_MS
 
+    @property
+    def spoken_ms(self) -> int:
+        """The speech in it."""
+        return sum(end - start for start, end in self.spells)
+
     def cut(self, first_ms: int, last_ms: int) -> Recording:
         """The part from first_ms to last_ms, with the spells that lie in it, clipped and counted from there."""
         clipped = ((max(a, first_ms), min(b, last_ms)) for a, b in self.spells)
@@ -52,14 +58,14 @@ class Recording:
 
 
 def load(path: Path) -> Recording:
-    """Read a recording and find the speech in it. Raises ConfigurationError if its readers are missing."""
+    """Read a recording and find the speech in it. Raises ConfigurationError if it cannot be read."""
+    client = load_client()
     try:
-        import soundfile
-        import soxr
-    except ImportError as error:
-        raise ConfigurationError(f"{error.name} is missing: pip install 'realtime-server[files]'") from error
-    sound, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    samples = np.asarray(soxr.resample(sound.mean(axis=1), rate, SAMPLE_RATE), np.float32)
+        samples = np.concatenate([np.empty(0, np.float32), *client.decode(path)])
+    except client.ClientError as error:  # a package is missing: it says which
+        raise ConfigurationError(str(error)) from error
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     samples = samples[: len(samples) // HOP * HOP]
     return Recording(samples, find_speech(samples))
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+DISTURBED = 0.2  # cores used by others above which a missed bound may be their doing
+MISSED = "missed: "  # begins a line that names a bound
+
 
 def percentile(values: Iterable[float], percent: float) -> float:
     """The value below which `percent` % of `values` lie, interpolated; nan if there are none."""
@@ -49,7 +52,8 @@ class Figure:
         return re.sub(r"\W+", "_", f"{self.name} {unit} {self.case}").strip("_").lower()
 
     def __str__(self) -> str:
-        return f"{self.name}{f' ({self.case})' * bool(self.case)}: {_number(self.value)} {self.unit}, {self.bound}"
+        value = f"{_number(self.value)} {self.unit}".rstrip()
+        return f"{self.name}{f' ({self.case})' * bool(self.case)}: {value}, {self.bound}"
 
 
 @dataclass(slots=True)
@@ -71,10 +75,10 @@ class Report:
 
     def add_percentiles(
         self, name: str, values: Sequence[float], unit: str, *,
-        bounds: dict[int, float] | None = None, case: str = "",
+        bounds: dict[int, float] | None = None, case: str = "", percents: Sequence[int] = (50, 95),
     ) -> None:  # fmt: skip
-        """Add the median and the 95th percentile; bounds: percent -> at most."""
-        for percent in (50, 95):
+        """Add the median and the 95th percentile, or others; bounds: percent -> at most."""
+        for percent in percents:
             limit = (bounds or {}).get(percent)
             self.add(f"{name}, p{percent}", percentile(values, percent), unit, at_most=limit, case=case)
 
@@ -106,18 +110,31 @@ class Report:
         })  # fmt: skip
 
 
+def publish(name: str, report: Report) -> int:
+    """Print the table, the line of JSON, and the bounds that were missed; return the exit code."""
+    print(f"{report.table()}\n{report.json_line()}")
+    for figure in report.missed:
+        print(f"{MISSED}{name}: {figure}")
+    others = report.conditions.get("cores used by others", 0.0)
+    if report.missed and others > DISTURBED:
+        print(f"other processes used {others:.1f} cores meanwhile: measure again when the machine is quiet")
+    return 1 if report.missed else 0
+
+
 def _cell(figure: Figure | None) -> str:
     if figure is None:
         return "-"
-    return f"{_number(figure.value)} {figure.unit}".rstrip() + " !" * (not figure.met)
+    value = "none" if math.isnan(figure.value) else f"{_number(figure.value)} {figure.unit}".rstrip()
+    return value + " !" * (not figure.met)
 
 
 def _bounds(figures: Sequence[Figure | None]) -> str:
-    """The bounds of a row, each with the case it is for, unless it is for all."""
-    bounds = [figure.bound if figure else "" for figure in figures]
+    """The bounds of a row, each with the case it is for, unless it is for all that have the figure."""
+    bounds = [figure.bound for figure in figures if figure]
     if len(set(bounds)) == 1:
         return bounds[0]
-    return "; ".join(f"{figure.bound} ({figure.case})" for figure in figures if figure and figure.bound)
+    bounded = [figure for figure in figures if figure and figure.bound]
+    return "; ".join(f"{figure.bound} ({figure.case})".removesuffix(" ()") for figure in bounded)
 
 
 def _number(value: float) -> str:

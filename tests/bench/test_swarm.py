@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import numpy as np
+import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from benchmarks import swarm
-from benchmarks.speech import Recording
+from realtime_server.bench import swarm
+from realtime_server.bench.speech import Recording
+from realtime_server.errors import ConfigurationError
 from tests.audio import tone
 
 PACE = 20.0  # times the speed of speech
@@ -20,10 +23,10 @@ Script = Callable[[ServerConnection], object]
 
 
 @asynccontextmanager
-async def server(handle: Script) -> AsyncIterator[int]:
+async def server(handle: Script) -> AsyncIterator[str]:
     """A server on a free port."""
     async with serve(handle, "127.0.0.1", 0, compression=None) as running:
-        yield running.sockets[0].getsockname()[1]
+        yield f"ws://127.0.0.1:{running.sockets[0].getsockname()[1]}"
 
 
 async def obey(connection: ServerConnection) -> None:
@@ -36,8 +39,8 @@ async def obey(connection: ServerConnection) -> None:
             await connection.send('{"event":"stopped"}')
 
 
-async def speak(port: int, takes: int = 1) -> swarm.Log:
-    (log,) = await swarm.run([swarm.Client(port, [TAKE] * takes, pace=PACE)])
+async def speak(url: str, takes: int = 1, pace: float = PACE) -> swarm.Log:
+    (log,) = await swarm.run([swarm.Client(url, [TAKE] * takes, pace=pace)])
     return log
 
 
@@ -56,8 +59,8 @@ def test_frames_are_100_ms_of_pcm_and_the_last_is_filled_up() -> None:
 
 
 async def test_takes_follow_each_other_and_are_read_afterwards() -> None:
-    async with server(obey) as port:
-        log = await speak(port, takes=2)
+    async with server(obey) as url:
+        log = await speak(url, takes=2)
     assert log.errors == []
     assert [heard.results[-1].final for heard in log.takes] == [True, True]
     assert [len(heard.late_ms) for heard in log.takes] == [3, 3]
@@ -71,8 +74,8 @@ async def test_an_error_of_the_server_is_noted_and_the_take_goes_on() -> None:
         await connection.send('{"event":"error","error":"too loud"}')
         await obey(connection)
 
-    async with server(complain) as port:
-        log = await speak(port)
+    async with server(complain) as url:
+        log = await speak(url)
     assert log.errors == ["too loud"]
     assert log.takes[0].results[-1].final
 
@@ -82,20 +85,71 @@ async def test_a_lost_connection_is_an_error() -> None:
         await connection.recv()
         await connection.close(1012, "the server stops")
 
-    async with server(leave) as port:
-        log = await speak(port)
+    async with server(leave) as url:
+        log = await speak(url)
     assert log.errors == ["the connection was closed with 1012 the server stops", "no answer 'started'"]
 
 
 async def test_a_refusal_is_an_error() -> None:
     async with serve(obey, "127.0.0.1", 0, process_request=lambda c, r: c.respond(503, "full\n")) as running:
-        log = await speak(running.sockets[0].getsockname()[1])
+        log = await speak(f"ws://127.0.0.1:{running.sockets[0].getsockname()[1]}")
     assert len(log.errors) == 1
     assert "503" in log.errors[0]
 
 
 async def test_no_server_is_an_error() -> None:
-    async with server(obey) as port:
+    async with server(obey) as url:
         pass
-    log = await speak(port)
+    log = await speak(url)
     assert len(log.errors) == 1
+
+
+async def test_without_a_pace_nothing_is_late_and_times_are_of_the_wall() -> None:
+    async with server(obey) as url:
+        log = await speak(url, takes=2, pace=0)
+    assert log.errors == []
+    assert [heard.late_ms for heard in log.takes] == [[], []]
+    assert all(0 < heard.results[-1].at_ms < 250 for heard in log.takes)
+
+
+async def test_without_a_pace_no_more_is_sent_than_the_server_reads() -> None:
+    started, reading = asyncio.Event(), asyncio.Event()
+
+    async def dawdle(connection: ServerConnection) -> None:
+        await connection.recv()
+        await connection.send('{"event":"started"}')
+        started.set()
+        await reading.wait()
+        await obey(connection)
+
+    long = swarm.Take(TAKE.frames * 1000, TAKE.spells)  # 10 MB
+    async with server(dawdle) as url:
+        client = swarm.Client(url, [long], pace=0)
+        running = asyncio.create_task(swarm.run([client]))
+        await started.wait()
+        await asyncio.sleep(0.05)
+        assert not client.log.takes[0].stop_ms  # it waits
+        reading.set()
+        (log,) = await running
+    assert log.errors == []
+    assert log.takes[0].results[-1].final
+
+
+async def test_what_is_not_protocol_1_is_an_error() -> None:
+    async def obey_otherwise(connection: ServerConnection) -> None:
+        async for frame in connection:
+            if frame == "START":
+                await connection.send('{"event":"started"}')
+            elif frame == "STOP":
+                await connection.send('{"sentences":[],"text":"a"}')
+                await connection.send('{"event":"stopped"}')
+
+    async with server(obey_otherwise) as url:
+        log = await speak(url)
+    assert log.errors == ["a result that is not protocol 1: KeyError('duration_ms')"]
+
+
+@pytest.mark.parametrize("url", ["localhost:10095", "http://localhost:10095", "ws://", "ws://localhost:port"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no address of a server"):
+        swarm.Client(url, [TAKE])

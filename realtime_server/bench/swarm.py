@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,22 +18,23 @@ from typing import cast
 
 import numpy as np
 from websockets.client import ClientProtocol
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidURI, WebSocketException
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import State
-from websockets.uri import parse_uri
+from websockets.uri import WebSocketURI, parse_uri
 
-from benchmarks.accounting import Heard, read_result
-from benchmarks.speech import Recording, Spell
+from realtime_server.bench.accounting import Heard, read_result
+from realtime_server.bench.speech import Recording, Spell
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLES_PER_MS
-from realtime_server.errors import RealtimeServerError
+from realtime_server.errors import ConfigurationError, RealtimeServerError
 
 FRAME_MS = 100  # what clients in use send
 PING_S = 2.0
 PATIENCE_S = 30.0  # for an answer that must come
 CLOSE_S = 5.0  # for the end of a connection
+RESULT = b'"sentences"'  # is in every result and, as it is quoted, in no text
 
 
 class ClientError(RealtimeServerError):
@@ -60,6 +62,16 @@ class Log:
     errors: list[str] = field(default_factory=list)
 
 
+def read_url(url: str) -> WebSocketURI:
+    """Read ws://HOST:PORT/PATH, or wss. Raises ConfigurationError."""
+    try:
+        return parse_uri(url)
+    except (InvalidURI, ValueError) as error:
+        raise ConfigurationError(
+            f"{url} is no address of a server; it should look like ws://localhost:10095"
+        ) from error
+
+
 def pack(samples: Samples) -> list[bytes]:
     """Samples as WebSocket frames of PCM16, 100 ms each; the last is filled up with zeros."""
     size = FRAME_MS * SAMPLES_PER_MS
@@ -83,13 +95,15 @@ class Peer(asyncio.Protocol):
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answered = asyncio.Event()  # no ping waits for its pong
         self.answered.set()
+        self.writable = asyncio.Event()  # the socket takes what is sent
+        self.writable.set()
         self._closed = asyncio.Event()
         self._log = log
         self._pings: dict[bytes, float] = {}  # when each was sent, by its payload
 
-    def connect(self, port: int) -> None:
+    def connect(self, url: WebSocketURI) -> None:
         """Send the handshake; `opened` is its outcome."""
-        self._protocol = ClientProtocol(parse_uri(f"ws://127.0.0.1:{port}/"), max_size=None)
+        self._protocol = ClientProtocol(url, max_size=None)
         self._protocol.send_request(self._protocol.connect())
         self._flush()
 
@@ -126,6 +140,14 @@ class Peer(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
 
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self.writable.set()
+
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         now_s = time.monotonic()
@@ -141,6 +163,7 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._closed.set()
+        self.writable.set()
         reason = self._protocol.close_rcvd
         lost = f"closed with {reason.code} {reason.reason}" if reason else f"lost: {error}"
         self.answers.put_nowait({"event": "lost", "error": f"the connection was {lost}"})
@@ -162,10 +185,10 @@ class Peer(asyncio.Protocol):
                 self.answered.set()
         elif frame.opcode is Opcode.TEXT:
             self._log.messages += 1
-            if payload.startswith(b'{"event"'):
-                self.answers.put_nowait(json.loads(payload))
-            else:
+            if RESULT in payload:
                 self.results.append((now_s, payload))
+            else:
+                self.answers.put_nowait(json.loads(payload))
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -176,27 +199,32 @@ class Peer(asyncio.Protocol):
 
 
 class Client:
-    """Speaks its takes one after the other. pace: times the speed of speech."""
+    """Speaks its takes one after the other. pace: times the speed of speech; 0: as fast as the server reads."""
 
-    def __init__(self, port: int, takes: Sequence[Take], *, delay_s: float = 0.0, pace: float = 1.0) -> None:
+    def __init__(self, url: str, takes: Sequence[Take], *, delay_s: float = 0.0, pace: float = 1.0) -> None:
         self.log = Log()
-        self._port, self._takes, self._delay_s, self._pace = port, takes, delay_s, pace
+        self.delay_s = delay_s
+        self.spoken = asyncio.Event()  # all takes, to their finals
+        self._url, self._takes, self._pace = read_url(url), takes, pace
         self._raw: list[list[tuple[float, bytes]]] = []
 
     async def run(self) -> None:
         """Never raises for what the server does: it is in `log.errors`."""
-        await asyncio.sleep(self._delay_s)
+        await asyncio.sleep(self.delay_s)
         loop = asyncio.get_running_loop()
         peer: Peer | None = None
         try:
             async with asyncio.timeout(PATIENCE_S):
-                _, peer = await loop.create_connection(lambda: Peer(self.log), "127.0.0.1", self._port)
-                peer.connect(self._port)
+                secure = ssl.create_default_context() if self._url.secure else None
+                host, port = self._url.host, self._url.port
+                _, peer = await loop.create_connection(lambda: Peer(self.log), host, port, ssl=secure)
+                peer.connect(self._url)
                 await peer.opened
             pinging = asyncio.create_task(self._ping(peer))
             try:
                 for each in self._takes:
                     await self._speak(peer, each)
+                self.spoken.set()
             finally:
                 pinging.cancel()
             await self._await_pongs(peer)
@@ -209,8 +237,14 @@ class Client:
     def read(self) -> None:
         """Read the messages of all takes, when the clock no longer matters."""
         for heard, began_s, raw in zip(self.log.takes, self.log.began_s, self._raw, strict=True):
-            results = (read_result(1000 * (at_s - began_s) * self._pace, text) for at_s, text in raw)
-            heard.results = [result for result in results if result]
+            try:
+                heard.results = [read_result(self._ms(at_s - began_s), message) for at_s, message in raw]
+            except (ValueError, KeyError, TypeError) as error:
+                self.log.errors.append(f"a result that is not protocol 1: {error!r}")
+
+    def _ms(self, seconds: float) -> float:
+        """Of the take."""
+        return 1000 * seconds * (self._pace or 1)
 
     async def _speak(self, peer: Peer, each: Take) -> None:
         peer.say("START")
@@ -221,22 +255,24 @@ class Client:
         self.log.began_s.append(began_s)
         self._raw.append(peer.results)
         for number, frame in enumerate(each.frames, start=1):
-            due_s = began_s + number * FRAME_MS / 1000 / self._pace  # its last sample has been spoken
-            wait_s = due_s - time.monotonic()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            heard.late_ms.append(1000 * (time.monotonic() - due_s))
+            if self._pace:
+                due_s = began_s + number * FRAME_MS / 1000 / self._pace  # its last sample has been spoken
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                heard.late_ms.append(1000 * (time.monotonic() - due_s))
+            else:
+                await asyncio.sleep(0)  # others want to speak, too
+            await peer.writable.wait()
             peer.write(frame)
         peer.say("STOP")
-        heard.stop_ms = 1000 * (time.monotonic() - began_s) * self._pace
+        heard.stop_ms = self._ms(time.monotonic() - began_s)
         await self._await(peer, "stopped")
 
     async def _await(self, peer: Peer, event: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while (answer := await peer.answers.get())["event"] != event:
+                while (answer := await peer.answers.get()).get("event") != event:
                     self.log.errors.append(answer.get("error", f"unexpected: {answer}"))
-                    if answer["event"] == "lost":
+                    if answer.get("event") == "lost":
                         raise ClientError(f"no answer '{event}'")
         except TimeoutError:
             raise ClientError(f"no answer '{event}' within {PATIENCE_S:g} s") from None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
-from benchmarks import machine
+from realtime_server.bench import machine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -37,6 +38,21 @@ def test_descendants_are_children_and_theirs() -> None:
         assert child.pid in found
         assert set(machine.descendants(child.pid)) < set(found)
         assert len(machine.descendants(child.pid)) == 1
+        child.stdin.write(b"\n")
+
+
+def test_the_listener_on_a_port_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert machine.listener(port) == os.getpid()
+    assert machine.listener(port) is None
+
+
+def test_usage_of_all_is_that_of_the_process_and_its_children() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.stdin
+        both, alone = machine.Usage.of_all(os.getpid()), machine.Usage.of(os.getpid())
+        assert both.rss_mb > alone.rss_mb
         child.stdin.write(b"\n")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import speech
-from benchmarks.speech import Recording
+from realtime_server.bench import speech
+from realtime_server.bench.speech import Recording
 from tests.audio import silence, speech_pattern, tone
 
 TWO = Recording(speech_pattern([(1.0, 0.5), (0.8, 0.7)]), ((0, 1000), (1500, 2300)))

@@ -6,16 +6,21 @@ import json
 
 import pytest
 
-from benchmarks import accounting
-from benchmarks.accounting import Heard, Result, Speech, read_result
+from realtime_server.bench import accounting
+from realtime_server.bench.accounting import Heard, Result, Speech, read_result
 
 SPELLS = ((1000, 3000), (4000, 5000))
 
 
 def result(
-    at_ms: float, duration_ms: int, partial: str = "", locked_ms: int = 0, final: bool = False
+    at_ms: float,
+    duration_ms: int,
+    partial: str = "",
+    *sentences: str,
+    locked_ms: int = 0,
+    final: bool = False,
 ) -> Result:
-    return Result(at_ms, duration_ms, partial, int(locked_ms > 0), locked_ms, final)
+    return Result(at_ms, duration_ms, partial, sentences, locked_ms, final)
 
 
 # Text of the first utterance at 1600 and 2500, its sentence at 3700; of the second nothing before its sentence.
@@ -39,8 +44,9 @@ def test_reading_a_message_keeps_what_is_counted() -> None:
         "sentences": [{"text": "a", "start": 0, "end": 700}], "partial": "b", "partial_start_ms": 800,
         "duration_ms": 900, "is_final": False,
     }  # fmt: skip
-    assert read_result(950.0, json.dumps(message).encode()) == Result(950.0, 900, "b", 1, 700, False)
-    assert read_result(0.0, b'{"event":"started"}') is None
+    assert read_result(950.0, json.dumps(message).encode()) == Result(950.0, 900, "b", ("a",), 700, False)
+    with pytest.raises(KeyError):
+        read_result(0.0, b'{"event":"started"}')
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,30 @@ def test_locks_count_from_the_end_of_an_utterance_that_a_pause_follows() -> None
     assert accounting.locks(HEARD, pause_ms=800) == [(3000, 700)]
     assert accounting.locks(HEARD, pause_ms=2000) == []
     assert accounting.locks(Heard(SPELLS), pause_ms=800) == [(3000, None)]
+
+
+def test_partials_are_fresh_results_with_a_text_that_may_change() -> None:
+    assert accounting.partials(HEARD) == [(1600, "a"), (2500, "a b"), (3300, "a b c")]
+
+
+@pytest.mark.parametrize(
+    ("results", "shown", "changed"),
+    [
+        ([], 0, 0),
+        ([result(1, 1, "a b"), result(2, 2, "a b c")], 3, 0),
+        ([result(1, 1, "a b"), result(2, 2, "a c d")], 4, 1),
+        ([result(1, 1, "a b"), result(2, 2, "x a b")], 3, 0),  # moved on by a new word, not replaced
+        ([result(1, 1, "A, b"), result(2, 2, "a B."), result(3, 3, "", "a b!")], 2, 0),
+        ([result(1, 1, "a b c"), result(2, 2, "", "a x c"), result(3, 3, "d", "a x c")], 5, 1),
+        ([result(1, 1, "a b"), result(2, 2, "")], 2, 2),
+        ([result(1, 1, "今天天气"), result(2, 2, "今天天汽好")], 6, 1),
+        ([result(1, 1, "", "a a"), result(2, 2, "b", "a a"), result(3, 3, "", "a a", "b")], 3, 0),
+    ],
+)  # fmt: skip
+def test_words_change_if_a_later_result_takes_them_back_or_replaces_them(
+    results: list[Result], shown: int, changed: int
+) -> None:
+    assert accounting.word_changes(Heard(SPELLS, results)) == (shown, changed)
 
 
 def test_the_final_counts_from_stop() -> None:

@@ -27,7 +27,7 @@ class Server:
     """A running server."""
 
     pid: int
-    port: int
+    url: str
     log: Path
 
     def troubles(self) -> list[str]:
@@ -45,7 +45,7 @@ def served(flags: Sequence[str]) -> Iterator[Server]:
         with log.open("wb") as out:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
-            yield Server(process.pid, _await_port(process, log), log)
+            yield Server(process.pid, _await_url(process, log), log)
         finally:
             _stop(process)
         if process.returncode != 0:
@@ -61,11 +61,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _await_port(process: subprocess.Popen[bytes], log: Path) -> int:
+def _await_url(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline_s = time.monotonic() + READY_S
     while process.poll() is None and time.monotonic() < deadline_s:
-        if told := re.search(r"ready: .* ws://[^:]+:(\d+)/", log.read_text(errors="replace")):
-            return int(told[1])
+        if told := re.search(r"ready: .* (ws://\S+)", log.read_text(errors="replace")):
+            return told[1]
         time.sleep(0.05)
     raise ServerError(_last_words(process, log))
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import resource
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-TICKS = os.sysconf("SC_CLK_TCK")  # per second, the unit of CPU time in /proc
-PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
+LINUX = sys.platform == "linux"  # elsewhere nothing below can be read
+TICKS = os.sysconf("SC_CLK_TCK") if LINUX else 100  # per second, the unit of CPU time in /proc
+PAGE = os.sysconf("SC_PAGE_SIZE") if LINUX else 4096  # bytes
+LISTENING = "0A"  # a socket's state in /proc/net/tcp
 STEAL = 7  # column of /proc/stat's first line: taken by other virtual machines
 
 
@@ -32,6 +34,22 @@ def descendants(pid: int) -> list[int]:
     for each in found:  # grows as it goes
         found += children.get(each, [])
     return found
+
+
+def listener(port: int) -> int | None:
+    """The process that listens on a port of this machine, as far as this user may know it."""
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                columns = row.split()
+                if columns[3] == LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{columns[9]}]")
+    for folder in Path("/proc").glob("[0-9]*/fd") if sockets else ():
+        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            if any(str(file.readlink()) in sockets for file in folder.iterdir()):
+                return int(folder.parent.name)
+    return None
 
 
 def rss_mb(pid: int) -> float:
@@ -60,8 +78,7 @@ def _whole_machine_s() -> tuple[float, float]:
 
 def _ours_s() -> float:
     """CPU seconds of this process and of its children that have ended."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(os.times()[:4])
 
 
 class Watch:
@@ -98,6 +115,15 @@ class Usage:
     def of(cls, pid: int) -> Usage:
         """Read it now."""
         return cls(time.monotonic(), cpu_s(pid), rss_mb(pid))
+
+    @classmethod
+    def of_all(cls, pid: int) -> Usage:
+        """Read it now, of a process and its descendants together; memory that they share counts for each."""
+        usages = [cls.of(pid)]
+        for each in descendants(pid):
+            with suppress(OSError):  # it has ended meanwhile
+                usages.append(cls.of(each))
+        return cls(usages[0].at_s, sum(u.cpu_s for u in usages), sum(u.rss_mb for u in usages))
 
     def cores_since(self, earlier: Usage) -> float:
         """Cores' worth of CPU used between two moments."""

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from benchmarks.figures import Figure, Report, percentile
+from realtime_server.bench.figures import Figure, Report, percentile, publish
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,12 @@ def test_bounds_include_their_value_and_nothing_measured_keeps_none(
     assert Figure("lag", value, "ms", at_most, at_least).met is met
 
 
+def test_percentiles_are_those_that_are_asked_for() -> None:
+    report = Report("live", "a title")
+    report.add_percentiles("lag", [1.0, 2.0], "ms", percents=(50, 99))
+    assert [figure.name for figure in report.figures] == ["lag, p50", "lag, p99"]
+
+
 def test_table_has_a_column_per_case_and_marks_what_missed() -> None:
     report = Report("live", "a title", notes=["a note"], conditions={"load average": 1.5})
     report.add_percentiles("lag", [100.0, 300.0], "ms", bounds={95: 200}, case="one")
@@ -51,6 +57,21 @@ def test_table_has_a_column_per_case_and_marks_what_missed() -> None:
     assert lines[4].split() == ["errors", "0", "0", "at", "most", "0"]
     assert lines[5:] == ["  a note", "  machine: load average 1.50"]
     assert [str(figure) for figure in report.missed] == ["lag, p95 (one): 290 ms, at most 200"]
+
+
+def test_what_was_not_measured_has_no_unit() -> None:
+    report = Report("live", "a title")
+    report.add("lag", math.nan, "ms")
+    assert report.table().splitlines()[1].split() == ["lag", "none"]
+
+
+def test_publishing_names_what_was_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("live", "a title", conditions={"cores used by others": 1.5})
+    report.add("errors", 2, at_most=0)
+    assert publish("live", report) == 1
+    *_, named, disturbed = capsys.readouterr().out.splitlines()
+    assert named == "missed: live: errors: 2, at most 0"
+    assert disturbed.startswith("other processes used 1.5 cores")
 
 
 def test_json_line_has_every_figure_and_null_for_what_was_not_measured() -> None:

@@ -13,6 +13,8 @@ Definitions, on the wire's `duration_ms` (the audio that a result accounts for):
                      two, or from the last to its end
     first partial    from the beginning of an utterance to the first partial that accounts for some of it
     locked           from the end of an utterance to the sentence that covers it
+    words changed    of the words that were shown, those that a later result took back or replaced; case
+                     and punctuation do not count, and in scripts without spaces a character is a word
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from difflib import SequenceMatcher
+from itertools import pairwise, takewhile
 
 import numpy as np
 
-from benchmarks.speech import HOP_MS, Spell
+from realtime_server.bench.speech import HOP_MS, Spell
+from realtime_server.core.stabilization import word_ends
 
 EDGE_MS = 200  # by which the server's idea of an utterance's end may differ from ours
 AGE_STEP_MS = 50  # between samples of the text age
@@ -37,9 +41,12 @@ class Result:
     at_ms: float
     duration_ms: int
     partial: str
-    sentences: int
+    sentences: tuple[str, ...]  # their texts
     locked_ms: int  # end of the last sentence, 0 if there is none
     final: bool
+
+
+NOTHING = Result(0.0, 0, "", (), 0, False)  # before the first
 
 
 @dataclass(slots=True)
@@ -52,16 +59,13 @@ class Heard:
     late_ms: list[float] = field(default_factory=list)  # by which the client sent each frame too late
 
 
-def read_result(at_ms: float, message: bytes) -> Result | None:
-    """Read a message of protocol 1; None if it is no result."""
+def read_result(at_ms: float, message: bytes) -> Result:
+    """Read a result of protocol 1. Raises ValueError, KeyError or TypeError if it is none."""
     fields = json.loads(message)
-    if "sentences" not in fields:
-        return None
     sentences = fields["sentences"]
     locked_ms = sentences[-1]["end"] if sentences else 0
-    return Result(
-        at_ms, fields["duration_ms"], fields["partial"], len(sentences), locked_ms, fields["is_final"]
-    )
+    texts = tuple(sentence["text"] for sentence in sentences)
+    return Result(at_ms, fields["duration_ms"], fields["partial"], texts, locked_ms, fields["is_final"])
 
 
 class Speech:
@@ -172,6 +176,33 @@ def locks(heard: Heard, *, pause_ms: int) -> list[tuple[float, float | None]]:
 def final_ms(heard: Heard) -> float | None:
     """From STOP to the final."""
     return next((r.at_ms - heard.stop_ms for r in heard.results if r.final), None)
+
+
+def partials(heard: Heard) -> list[tuple[float, str]]:
+    """(time of receipt, text) of each fresh result that has a partial."""
+    return [(result.at_ms, result.partial) for result in fresh(heard) if result.partial]
+
+
+def word_changes(heard: Heard) -> tuple[int, int]:
+    """Count the words that were shown, and those of them that later changed."""
+    shown, changed = 0, 0
+    for before, after in pairwise([NOTHING, *heard.results]):
+        old, new = _differing_words(before, after)
+        same = sum(
+            block.size for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+        )
+        shown += len(new) - same
+        changed += len(old) - same
+    return shown, changed
+
+
+def _differing_words(before: Result, after: Result) -> tuple[list[str], list[str]]:
+    """The words of two results, without those of the sentences that both begin with."""
+    pairs = zip(before.sentences, after.sentences, strict=False)
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    texts = ((*each.sentences[same:], each.partial) for each in (before, after))
+    old, new = ([word for text in each for word, _ in word_ends(text)] for each in texts)
+    return old, new
 
 
 def beginnings(spells: Sequence[Spell], pause_ms: int) -> Iterable[int]:

@@ -1,0 +1,18 @@
+"""Libraries that only some benchmarks need, imported when one does."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from realtime_server.errors import ConfigurationError
+
+
+def needed(module: str, extra: str) -> Any:
+    """A module; raise ConfigurationError, which says what to run, if it is missing. extra: brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{error.name} is missing: pip install 'realtime-server[{extra}]'"
+        ) from error

@@ -1,0 +1,1 @@
+"""Load on a live server, and what its clients saw: `realtime-server bench`. The benchmarks stand on these modules."""
