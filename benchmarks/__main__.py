@@ -55,7 +55,9 @@ def _overview() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"benchmarks:\n{rows}\n\npython -m benchmarks NAME -h shows the flags of one",
     )  # fmt: skip
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*BENCHMARKS, []], help="default: all but load")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[*BENCHMARKS, []], help="default: all but load"
+    )
     return parser
 
 

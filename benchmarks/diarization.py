@@ -111,7 +111,7 @@ async def _measure(report: Report, arguments: argparse.Namespace) -> None:
     await whisper.engine.aclose()
     await embedder.aclose()
     report.notes.append(
-        "held out: speakers that no threshold was chosen with; telephone: 8 kHz, mu-law; percent of speech\n"
+        "held out, tuned with: see conversations.py; telephone: 8 kHz, mu-law; percent of speech\n"
         "live: the first speaker that a sentence was told with; words: a sentence's, each by its middle\n"
         "words: known, one per 0.3 s of speech, but the CPU recognizer's where it says so and in the real recordings"
     )

@@ -1,10 +1,11 @@
 """Sorts windows by speaker, by the likeness of their embeddings; how many speakers there are is found out.
 
-Few windows are joined bottom-up by average linkage, as long as they are alike enough. From 60 on the graph of each
+Windows that are as good as equal count once: what is played again and again would look like somebody of its own. Few
+windows are joined bottom-up by average linkage, as long as they are alike enough. From 60 on the graph of each
 window's nearest neighbours is cut: the eigenvalues of its Laplacian that are near zero tell how many parts it has,
 their eigenvectors where they are. In both, clusters whose means are alike are made one: a graph falls apart where the
-channel changes as well as where the speaker does. Above 2,000 windows runs of windows that follow each other and are
-alike are taken as one.
+channel or the way of speaking changes as well as where the speaker does. Above 2,000 windows runs of windows that
+follow each other and are alike are taken as one.
 
 All likeness is the cosine. The same embeddings always get the same labels.
 
@@ -27,7 +28,8 @@ Floats = NDArray[np.float32]
 FEW = 60  # windows below which they are joined bottom-up
 MANY = 2000  # windows above which runs are clustered
 LINKED = 0.40  # likeness of two clusters, on average over their windows, that are joined
-SAME_FEW, SAME_MANY = 0.60, 0.70  # likeness of two means that are one speaker
+SAME = 0.53  # likeness of two means that are one speaker
+EQUAL = 0.85  # likeness of two windows of which one says nothing new
 SMALLEST = ((6, 1), (20, 2), (FEW, 4))  # below so many windows a cluster must hold at least so many,
 UNLIKE = 0.30  # or two, if its mean is less like that of any cluster which does
 NEIGHBOURS, NEIGHBOURS_SHARE = 6, 0.022  # kept for each window: at least so many, or this share of all
@@ -77,18 +79,27 @@ def cluster(embeddings: Embeddings) -> Labels:
         return np.zeros(len(embeddings), np.int64)
     vectors = _unit(embeddings)
     with _ONE_THREAD:
-        if len(vectors) <= MANY:
-            return _numbered(_sort(vectors, np.ones(len(vectors))))
-        lengths = _runs(vectors)
-        means = np.add.reduceat(vectors, np.cumsum(lengths) - lengths)
-        return _numbered(np.repeat(_sort(_unit(means), lengths.astype(np.float64)), lengths))
+        groups = _runs(vectors) if len(vectors) > MANY else np.arange(len(vectors))
+        groups = _equals(_means(groups, vectors))[groups]
+        return _numbered(_sort(_means(groups, vectors))[groups])
 
 
-def _sort(vectors: Floats, weights: NDArray[np.float64]) -> Labels:
-    if len(vectors) < FEW:
-        labels = _fold_small(_link(vectors), vectors)
-        return _merge(labels, vectors, weights, SAME_FEW)
-    return _merge(_cut(vectors), vectors, weights, SAME_MANY)
+def _sort(vectors: Floats) -> Labels:
+    if len(vectors) < 2:
+        return np.zeros(len(vectors), np.int64)
+    return _merge(_fold_small(_link(vectors), vectors) if len(vectors) < FEW else _cut(vectors), vectors)
+
+
+def _equals(vectors: Floats) -> Labels:
+    """Group windows that are as good as equal: each with the first that it is so much like."""
+    likeness = vectors @ vectors.T
+    groups = np.full(len(vectors), -1)
+    for index in range(len(vectors)):
+        if groups[index] < 0:
+            equal = (groups < 0) & (likeness[index] >= EQUAL)
+            equal[index] = True
+            groups[equal] = groups.max() + 1
+    return groups
 
 
 # --- few windows ------------------------------------------------------------------------------------------
@@ -107,7 +118,7 @@ def _fold_small(labels: Labels, vectors: Floats) -> Labels:
     """Give the windows of clusters that are too small to be believed to the nearest one that is not."""
     sizes = np.bincount(labels)
     least = next(least for below, least in SMALLEST if len(labels) < below)
-    means = _means(labels, vectors, np.ones(len(labels)))
+    means = _means(labels, vectors)
     large = np.flatnonzero(sizes >= min(least, sizes.max()))
     likeness = means @ means[large].T
     kept = (sizes >= 2) & (likeness.max(axis=1) < UNLIKE)
@@ -121,8 +132,6 @@ def _fold_small(labels: Labels, vectors: Floats) -> Labels:
 
 def _cut(vectors: Floats) -> Labels:
     """Cut the graph of nearest neighbours into the parts that its spectrum shows."""
-    from scipy.linalg import eigh
-
     count = len(vectors)
     kept = max(NEIGHBOURS, round(NEIGHBOURS_SHARE * count))
     likeness = np.clip(vectors @ vectors.T, 0, 1).astype(np.float64)
@@ -130,8 +139,9 @@ def _cut(vectors: Floats) -> Labels:
     np.fill_diagonal(likeness, 0)
     graph = (likeness + likeness.T) / 2
     laplacian = np.diag(graph.sum(axis=1)) - graph
-    values, eigenvectors = eigh(laplacian, subset_by_index=[0, MOST], overwrite_a=True, check_finite=False)
-    parts = int(np.diff(values).argmax()) + 1
+    # numpy's, which lets other threads run meanwhile: scipy's is twice as fast, but the event loop would stand still.
+    values, eigenvectors = np.linalg.eigh(laplacian)
+    parts = int(np.diff(values[: MOST + 1]).argmax()) + 1
     return _k_means(eigenvectors[:, :parts], parts)
 
 
@@ -172,8 +182,8 @@ def _settle(points: NDArray[np.float64], centres: NDArray[np.float64]) -> tuple[
     return labels, float(squares[np.arange(len(points)), labels].sum())
 
 
-def _runs(vectors: Floats) -> NDArray[np.int64]:
-    """Lengths of runs of windows that follow each other and are alike, no more than MANY of them."""
+def _runs(vectors: Floats) -> Labels:
+    """Group windows that follow each other and are alike, into MANY groups at most."""
     longest, alike = max(LONGEST_RUN, -(-2 * len(vectors) // MANY)), ALIKE
     while True:
         lengths, total = [0], np.zeros_like(vectors[0])
@@ -185,30 +195,31 @@ def _runs(vectors: Floats) -> NDArray[np.int64]:
             lengths[-1] += 1
             total = total + vector
         if len(lengths) <= MANY:
-            return np.array(lengths)
+            return np.repeat(np.arange(len(lengths)), lengths)
         alike -= 0.1
 
 
 # --- both -------------------------------------------------------------------------------------------------
 
 
-def _merge(labels: Labels, vectors: Floats, weights: NDArray[np.float64], same: float) -> Labels:
+def _merge(labels: Labels, vectors: Floats) -> Labels:
     """Make the two clusters whose means are most alike one, until none are alike enough."""
     while labels.max() > 0:
-        means = _means(labels, vectors, weights)
+        means = _means(labels, vectors)
         likeness = means @ means.T
         np.fill_diagonal(likeness, -1)
         one, other = np.unravel_index(likeness.argmax(), likeness.shape)
-        if likeness[one, other] < same:
+        if likeness[one, other] < SAME:
             break
         labels = _numbered(np.where(labels == other, one, labels))
     return labels
 
 
-def _means(labels: Labels, vectors: Floats, weights: NDArray[np.float64]) -> Floats:
+def _means(labels: Labels, vectors: Floats) -> Floats:
     """Mean of each cluster, of length 1."""
-    members = (labels == np.arange(labels.max() + 1)[:, None]) * weights
-    return _unit(members @ vectors)
+    sums = np.zeros((labels.max() + 1, vectors.shape[1]), np.float64)
+    np.add.at(sums, labels, vectors)
+    return _unit(sums)
 
 
 def _numbered(labels: NDArray[Any]) -> Labels:

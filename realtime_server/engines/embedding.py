@@ -1,14 +1,17 @@
 """Telling voices apart: windows of all sessions through one speaker network, and the clustering of what it says.
 
 Windows of one length are computed together (they are 1.5 s long, but for those at the end of a segment), in a thread.
-Clustering has two threads of its own: what is heard last of a long recording takes seconds, and what is asked while
-a session goes on must not wait for that.
+What a telephone does to every voice is taken out of their embeddings. Clustering has two threads of its own: what is
+heard last of a long recording takes seconds, and what is asked while a session goes on must not wait for that. Of
+the last ones the small go first: most of those that end together need not wait for the few that are long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -40,9 +43,13 @@ class SpeakerEmbedder(Embedder):
             self._compute, len, buckets=(), max_batch=max_batch, name="speaker network"
         )
         self._clusterings: dict[bool, Batcher[Embeddings, Labels]] = {
-            final: Batcher(self._sort, len, buckets=(), window_s=0.0, max_batch=1, name="clustering")
+            final: Batcher(
+                partial(self._sort, final), len, buckets=(), window_s=0.0, max_batch=1, name="clustering"
+            )
             for final in (False, True)
         }
+        self._embedded_s = float("-inf")  # when the network last finished a batch, whatever came of it
+        self._clustered_s = {final: float("-inf") for final in self._clusterings}
         self._closed = False
 
     async def warmup(self) -> None:
@@ -73,7 +80,12 @@ class SpeakerEmbedder(Embedder):
             raise EngineError(CLOSED)
         if not len(job.embeddings):
             return np.empty(0, np.int64)
-        return await self._clusterings[job.final].submit(job.embeddings)
+        priority = len(job.embeddings) if job.final else 0
+        return await self._clusterings[job.final].submit(job.embeddings, priority)
+
+    def answered_s(self, job: EmbedJob | ClusterJob) -> float:
+        """When the thread that does such jobs last finished one, by `time.monotonic`; -inf before the first."""
+        return self._embedded_s if isinstance(job, EmbedJob) else self._clustered_s[job.final]
 
     async def aclose(self) -> None:
         """Fail what waits and what runs, and wait for the threads; later jobs are refused."""
@@ -89,18 +101,30 @@ class SpeakerEmbedder(Embedder):
         vectors = np.stack(await asyncio.gather(*(self._windows.submit(samples) for samples in audio)))
         if not np.isfinite(vectors).all():
             raise EngineError("the speaker network's answer is not finite")
-        return _unit(vectors)
+        return _unit(_without(vectors, self._network.channel))
 
     def _compute(self, windows: Sequence[Samples], _samples: int) -> list[Floats]:
         """Vectors of windows of one length."""
-        return list(self._network.embed(np.stack([features(samples) for samples in windows])))
+        try:
+            return list(self._network.embed(np.stack([features(samples) for samples in windows])))
+        finally:
+            self._embedded_s = time.monotonic()
 
-    def _sort(self, embeddings: Sequence[Embeddings], _windows: int) -> list[Labels]:
+    def _sort(self, final: bool, embeddings: Sequence[Embeddings], _windows: int) -> list[Labels]:
         """Labels of the only item of a batch."""
-        labels = self._cluster(embeddings[0])
+        try:
+            labels = self._cluster(embeddings[0])
+        finally:
+            self._clustered_s[final] = time.monotonic()
         if labels.shape != (len(embeddings[0]),):
             raise ValueError(f"{labels.shape} labels for {len(embeddings[0])} windows")
         return [labels.astype(np.int64, copy=False)]
+
+
+def _without(vectors: Floats, directions: Floats) -> Floats:
+    """What is left of vectors (n, width) at right angles to directions (m, width), which are orthonormal."""
+    along: Floats = (vectors @ directions.T @ directions).astype(np.float32)
+    return vectors - along
 
 
 def _unit(vectors: Floats) -> Floats:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from realtime_server.errors import WeightsError
 from realtime_server.models import torch_archive
+from realtime_server.models.campplus_channel import channel_directions
 from realtime_server.models.campplus_layout import (
     BLOCKS,
     BOTTLENECK,
@@ -42,6 +43,7 @@ class CamPlusPlusOnnx:
 
     width = WIDTH
     fewest_frames = FEWEST_FRAMES
+    channel = channel_directions()
 
     def __init__(self, session: InferenceSession) -> None:
         """Wrap a loaded graph."""

@@ -25,5 +25,9 @@ class SpeakerNetwork(Protocol):
     def fewest_frames(self) -> int:
         """Frames that a window needs: there is no standard deviation of what a shorter one leaves."""
 
+    @property
+    def channel(self) -> Floats:
+        """Directions (n, width), orthonormal, in which a telephone moves every voice; none if they are not known."""
+
     def embed(self, features: Floats) -> Floats:
         """Embeddings (batch, width), not normalised, of windows (batch, frames, 80) of one length."""

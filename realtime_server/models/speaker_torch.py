@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from realtime_server.errors import ConfigurationError
 from realtime_server.models.campplus import CamPlusPlus
+from realtime_server.models.campplus_channel import channel_directions
 from realtime_server.models.checkpoint import compare, read_weights
 from realtime_server.models.eres2netv2 import ERes2NetV2
 from realtime_server.models.speaker_network import CAMPPLUS_FILE, ERES2NETV2_FILE, Floats
@@ -22,6 +24,9 @@ class TorchNetwork:
         """Move a network with its weights to where it computes, for good."""
         self._module, self._device = module.eval().requires_grad_(False).to(device), torch.device(device)
         self.width, self.fewest_frames = module.width, module.fewest_frames
+        self.channel = (
+            channel_directions() if isinstance(module, CamPlusPlus) else np.empty((0, self.width), np.float32)
+        )
 
     @classmethod
     def load(cls, folder: Path, device: str = "cpu") -> TorchNetwork:

@@ -108,6 +108,42 @@ def test_clusters_with_one_mean_are_one_speaker() -> None:
     assert set(cluster(windows + shared.astype(np.float32)).tolist()) == {0}
 
 
+@pytest.mark.parametrize(("likeness", "labels"), [(0.50, {0, 1}), (0.56, {0})])
+@pytest.mark.parametrize("count", [20, 100])
+def test_clusters_are_one_speaker_if_their_means_are_alike(
+    count: int, likeness: float, labels: set[int]
+) -> None:
+    windows, ids = voices(count, count)
+    means = np.linalg.qr(np.random.default_rng(5).normal(size=(WIDTH, 2)))[0].T
+    other = likeness * means[0] + np.sqrt(1 - likeness**2) * means[1]
+    noise = windows - np.stack([windows[np.array(ids) == n].mean(axis=0) for n in (0, 1)])[ids]
+    assert set(cluster((np.stack([means[0], other])[ids] + noise).astype(np.float32)).tolist()) == labels
+
+
+def repeated(windows: Embeddings, times: int, spread: float) -> Embeddings:
+    """The same again and again, a little different each time."""
+    again = np.tile(windows, (times, 1))
+    again += spread * np.random.default_rng(1).normal(size=again.shape).astype(np.float32) / np.sqrt(WIDTH)
+    return again
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2])
+def test_what_is_said_again_and_again_is_not_somebody_of_its_own(spread: float) -> None:
+    windows, _ = voices(12)
+    assert set(cluster(repeated(windows, 30, spread)).tolist()) == {0}
+
+
+def test_nor_does_it_hide_anybody() -> None:
+    windows, ids = voices(12, 9, 7)
+    assert cluster(repeated(windows, 30, 0.2)).tolist() == ids * 30
+
+
+def test_windows_that_are_as_good_as_equal_are_grouped_with_the_first() -> None:
+    angles = np.radians([0, 20, 40, 90, 110, 0])  # the cosine of 20 degrees is 0.94, that of 40 0.77
+    windows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    assert clustering._equals(windows).tolist() == [0, 0, 1, 2, 2, 0]
+
+
 def test_the_same_windows_get_the_same_labels() -> None:
     windows, _ = voices(13, 17, 9, spread=1.6, turns=4)
     assert cluster(windows).tolist() == cluster(windows).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -15,6 +16,7 @@ from realtime_server.core.jobs import ClusterJob, Embeddings, EmbedJob, Labels, 
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.engines.embedding import SpeakerEmbedder
 from realtime_server.errors import EngineError
+from realtime_server.models.speaker_features import features
 from realtime_server.models.speaker_network import Floats
 from tests.models.speaker import network
 from tests.models.voices import voice
@@ -26,6 +28,7 @@ class Network:
     """A speaker network that answers with the spread of each band; holds every batch until `gate` opens."""
 
     width, fewest_frames = 80, 3
+    channel = np.empty((0, 80), np.float32)
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, ...]] = []
@@ -106,6 +109,18 @@ async def test_vectors_are_of_length_one_and_in_order(embedder: SpeakerEmbedder)
         assert np.allclose(await embedder.embed(embed_job(samples)), vector, atol=1e-6)
 
 
+async def test_what_a_telephone_does_is_taken_out(model: Network, clustering: Clustering) -> None:
+    model.channel = np.linalg.qr(np.random.default_rng(0).normal(size=(80, 2)))[0].T.astype(np.float32)
+    embedder = SpeakerEmbedder(model, clustering)
+    (found,) = await embedder.embed(embed_job(voice(100, 1.5)))
+    await embedder.aclose()
+    plain = features(voice(100, 1.5)).std(axis=0)
+    plain -= plain @ model.channel.T @ model.channel
+    assert np.allclose(model.channel @ found, 0, atol=1e-6)
+    assert np.allclose(found, plain / np.linalg.norm(plain), atol=1e-6)
+    assert found.dtype == np.float32
+
+
 async def test_no_windows_no_vectors(embedder: SpeakerEmbedder, model: Network) -> None:
     assert (await embedder.embed(embed_job())).shape == (0, 80)
     assert model.batches == []
@@ -160,6 +175,41 @@ async def test_the_end_of_a_long_recording_holds_nobody_up(
     assert not last.done()
     clustering.gate.set()
     await last
+
+
+async def test_of_the_last_ones_the_small_go_first(embedder: SpeakerEmbedder, clustering: Clustering) -> None:
+    clustering.held = 50
+    order: list[int] = []
+
+    async def end(count: int) -> None:
+        await embedder.cluster(cluster_job(count, final=True))
+        order.append(count)
+
+    first = asyncio.create_task(end(50))
+    await entered(clustering)
+    others = [asyncio.create_task(end(count)) for count in (40, 30, 3, 20)]
+    await asyncio.sleep(0)
+    clustering.gate.set()
+    await asyncio.gather(first, *others)
+    assert order == [50, 3, 20, 30, 40]
+
+
+async def test_whoever_waits_sees_whether_anybody_is_answered(
+    embedder: SpeakerEmbedder, model: Network, clustering: Clustering
+) -> None:
+    jobs = [embed_job(voice(100, 0.5)), cluster_job(3), cluster_job(3, final=True)]
+    assert [embedder.answered_s(job) for job in jobs] == [float("-inf")] * 3
+    before_s = time.monotonic()
+    await embedder.embed(jobs[0])
+    assert before_s <= embedder.answered_s(jobs[0]) <= time.monotonic()
+    await embedder.cluster(jobs[1])
+    assert embedder.answered_s(jobs[0]) <= embedder.answered_s(jobs[1]) <= time.monotonic()
+    assert embedder.answered_s(jobs[2]) == float("-inf")  # it has a thread of its own
+    model.error = RuntimeError("out of memory")
+    before_s = time.monotonic()
+    with pytest.raises(EngineError):
+        await embedder.embed(jobs[0])
+    assert before_s <= embedder.answered_s(jobs[0])  # it fails, but does not hang
 
 
 async def test_a_window_that_is_too_short_is_refused_alone(embedder: SpeakerEmbedder, model: Network) -> None:

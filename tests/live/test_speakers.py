@@ -1,0 +1,158 @@
+"""Who spoke, told by the whole live service with the real networks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("scipy", reason="the extra 'speakers' is not installed")
+pytest.importorskip("soxr", reason="the extra 'files' is not installed")
+
+from benchmarks import conversations
+from benchmarks.hearing import KnownWords, Models, hear
+from realtime_server.bench import speech
+from realtime_server.core.jobs import Samples
+from realtime_server.core.settings import SessionSettings
+from realtime_server.engines.base import Embedder, Engine, Scorer
+from realtime_server.engines.loading import (
+    EngineOptions,
+    SpeakerOptions,
+    load_embedder,
+    load_engine,
+    load_scorer,
+)
+from realtime_server.realtime.session import RealtimeASRSession
+from tests.audio import pcm16, silence
+from tests.models.speaker import weights_folder
+
+pytestmark = [pytest.mark.embedded, pytest.mark.slow]
+
+SETTINGS = SessionSettings(speakers=True)
+TURNS = 6
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    engine = load_engine(EngineOptions())
+    yield engine
+    asyncio.run(engine.aclose())
+
+
+@pytest.fixture
+def scorer() -> Scorer:
+    return load_scorer(EngineOptions(), "fsmn")
+
+
+@pytest.fixture
+async def embedder() -> AsyncIterator[Embedder]:
+    weights_folder()
+    embedder = load_embedder(SpeakerOptions(), "network")
+    yield embedder
+    await embedder.aclose()
+
+
+async def results(
+    engine: Engine, scorer: Scorer, embedder: Embedder, samples: Samples
+) -> list[dict[str, Any]]:
+    """Every result of a session that is fed as fast as it goes."""
+    pcm = pcm16(samples)
+    async with RealtimeASRSession(engine, scorer, SETTINGS, embedder=embedder) as session:
+        session.feed("START")
+        for start in range(0, len(pcm), 3200):
+            session.feed(pcm[start : start + 3200])
+        session.feed("STOP")
+        session.end()
+        messages = [json.loads(message) async for message in session.messages()]
+    assert not [message for message in messages if message.get("event") == "error"]
+    return [message for message in messages if "partial" in message]
+
+
+def speakers_at(sentences: list[dict[str, Any]], start: int, end: int) -> int | None:
+    """Whose sentence has most of the time from start to end, ms."""
+    shares: dict[int | None, int] = {}
+    for sentence in sentences:
+        shared = min(end, sentence["end"]) - max(start, sentence["start"])
+        shares[sentence.get("spk")] = shares.get(sentence.get("spk"), 0) + max(0, shared)
+    return max(shares, key=lambda speaker: shares[speaker])
+
+
+async def test_two_people_on_a_call_are_told_apart_turn_by_turn(
+    engine: Engine, scorer: Scorer, embedder: Embedder, shared_data: Path
+) -> None:
+    """One segment of speech holds all six turns."""
+    audio = shared_data / "multi" / "azure-katiesteve_mono.wav"
+    call = conversations.recorded(audio, audio.with_name(f"{audio.stem}.derived.rttm"), "call")
+    final = (await results(engine, scorer, embedder, call.samples))[-1]
+    told = [speakers_at(final["sentences"], said.start, said.end) for said in call.said]
+    assert len(call.said) == TURNS
+    assert told == [0, 1] * 3, final["sentences"]
+    assert [sentence["spk"] for sentence in final["sentences"]] == [0, 1] * 3
+    assert final["sentences"][1]["text"].lower().startswith("good morning, katie")
+
+
+async def test_a_conversation_is_told_right_live_and_after_stop(
+    engine: Engine, scorer: Scorer, embedder: Embedder, shared_data: Path
+) -> None:
+    pytest.importorskip("pyannote.metrics", reason="the extra 'dev' is not installed")
+    from benchmarks.wrong_speakers import score
+
+    voices = conversations.voices(shared_data, conversations.HELD_OUT)
+    english = {name: parts for name, parts in voices.items() if name in conversations.ENGLISH}
+    talk = conversations.talk(english, 1)
+    assert talk.speakers == 3
+    told = await hear(talk.samples, Models(engine, scorer, embedder), talk.name, SETTINGS)
+    scores = score(talk, told, by_words=True)
+    print(f"{talk.ms / 1000:.0f} s of {talk.name}: {scores}")
+    assert scores.live.confusion <= 8
+    assert scores.final.confusion <= 6
+    assert scores.live.words <= 8
+    assert scores.final.words <= 6
+    assert (scores.final.speakers, scores.swaps) == (3, 0)
+    assert scores.changed <= 10
+
+
+@pytest.mark.parametrize("name", ["katie", "steve"])
+async def test_one_speaker_alone_stays_one(
+    name: str, scorer: Scorer, embedder: Embedder, shared_data: Path
+) -> None:
+    """His 18 s again and again, louder and softer, clean, in noise and by telephone."""
+    voices = conversations.voices(shared_data, {**conversations.TUNED, **conversations.HELD_OUT})
+    alone = conversations.alone(name, voices[name], 150.0, seed=0)
+    told = await hear(alone.samples, Models(KnownWords(alone.spells), scorer, embedder), name, SETTINGS)
+    assert len(told.sentences) > 5
+    assert {sentence.speaker for sentence in told.sentences.values()} == {0}
+
+
+def check_speakers(messages: list[dict[str, Any]]) -> None:
+    """Nobody speaks without words, and who was told before STOP stays who he is."""
+    for message in messages:
+        assert all(sentence["text"] for sentence in message["sentences"] if "spk" in sentence)
+    for before, after in pairwise(messages[:-1]):
+        for one, other in zip(before["sentences"], after["sentences"], strict=False):
+            assert one.get("spk") in (None, other.get("spk"))
+
+
+@pytest.mark.parametrize("name", ["", "dtmf-0.wav", "dtmf-5.wav", "pipecat-ding1.wav"])
+async def test_nobody_speaks_where_nothing_is_said(
+    name: str, engine: Engine, scorer: Scorer, embedder: Embedder, shared_data: Path
+) -> None:
+    samples = speech.load(shared_data / "noise" / name).samples if name else silence(10.0)
+    messages = await results(engine, scorer, embedder, samples)
+    assert not [sentence for message in messages for sentence in message["sentences"]]
+
+
+async def test_music_and_noise_are_nobody(
+    engine: Engine, scorer: Scorer, embedder: Embedder, shared_data: Path
+) -> None:
+    """Music, then noise, then one man."""
+    recording = speech.load(shared_data / "noise" / "musanmix.mp3")
+    messages = await results(engine, scorer, embedder, recording.samples)
+    check_speakers(messages)
+    assert messages[-1]["sentences"]
+    assert {sentence["spk"] for sentence in messages[-1]["sentences"]} == {0}
