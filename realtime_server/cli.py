@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import multiprocessing
+import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+import time
+import traceback
+from collections.abc import Coroutine, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import realtime_server
 from realtime_server import __version__, cli_models, cli_transcribe, config, demo, flags
@@ -30,7 +34,11 @@ if TYPE_CHECKING:  # imported only when it is asked for
 
 logger = logging.getLogger(__name__)
 
+Closable = Engine | Scorer | Embedder
+
 PAGE = "static/client_mic.html"
+CLOSE_S = 10.0  # for engine, scorer and embedder to close, together
+CHILDREN_S = 2.0  # for child processes to end when told to, before they are killed
 HTTP_PACKAGES, FILE_PACKAGES = ("fastapi", "uvicorn", "python_multipart"), ("soundfile", "soxr", "av")
 
 
@@ -62,11 +70,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except RealtimeServerError as error:
-        print(f"realtime-server: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigurationError) else 1
+        return _tell(error)
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _tell(error: BaseException) -> int:
+    """Say what ended a command; return its exit code."""
+    if not isinstance(error, RealtimeServerError):
+        traceback.print_exception(error)
+        return 1
+    print(f"realtime-server: {error}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigurationError) else 1
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -91,32 +107,82 @@ def _serve(arguments: argparse.Namespace) -> int:
 async def _serve_until_signal(
     settings: config.ServeConfig, engine: Engine, scorer: Scorer, embedder: Embedder | None
 ) -> None:
+    """Serve, then close what serves, in bounded time; the process ends here if that hangs."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _listen_for_signals(stop)
     try:
         config.check_engine(settings, engine.capabilities)
-        if embedder:
-            await _warm_up_speakers(embedder)
-        if await _warm_up(engine, stop):
+        warm = await _warm_up_speakers(embedder, stop) if embedder else True
+        if warm and await _warm_up(engine, stop):
             await _listen(settings, engine, scorer, embedder, stop)
     finally:
-        await engine.aclose()
-        await scorer.aclose()
+        parts: dict[str, Closable] = {"recognizer": engine, "voice activity detection": scorer}
         if embedder:
-            await embedder.aclose()
+            parts["speaker network"] = embedder
+        if not await _close(parts):
+            error = sys.exception()
+            _end_process(_tell(error) if error else 0)
     logger.info("stopped")
 
 
-async def _warm_up_speakers(embedder: Embedder) -> None:
-    """Warm up; a failure costs the sessions their speakers, of which their clients will be told, and nothing else."""
+def _listen_for_signals(stop: asyncio.Event) -> None:
+    """The first signal sets `stop`; the next ends the process at once, as if nobody had listened for it."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+
+    def begin() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, lambda number, _: _end_process(128 + number))
+
+    for number in numbers:
+        loop.add_signal_handler(number, begin)
+
+
+async def _close(parts: Mapping[str, Closable]) -> bool:
+    """Close all of them, whichever fail; False if one hangs, or a thread of the event loop's, for CLOSE_S."""
+    loop = asyncio.get_running_loop()
+    closing = {name: asyncio.create_task(part.aclose()) for name, part in parts.items()}
+    end_s = loop.time() + CLOSE_S
+    await asyncio.wait(closing.values(), timeout=CLOSE_S)
+    for name, task in closing.items():
+        if task.done() and (error := task.exception()):
+            logger.error("%s: could not be closed", name, exc_info=error)
+    hanging = [name for name, task in closing.items() if not task.done()]
+    if not hanging:
+        threads = asyncio.create_task(loop.shutdown_default_executor())
+        await asyncio.wait([threads], timeout=max(0.0, end_s - loop.time()))
+        hanging = [] if threads.done() else ["a thread"]
+    if hanging:
+        logger.warning("ending without waiting any longer, after %g s, for: %s", CLOSE_S, ", ".join(hanging))
+    return not hanging
+
+
+def _end_process(code: int) -> NoReturn:
+    """End without waiting for anything: Python itself would join threads that hang.
+
+    Processes of ours are ended here, for one that is still loading has nobody else to watch over it.
+    """
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    end_s = time.monotonic() + CHILDREN_S
+    for child in children:
+        child.join(max(0.0, end_s - time.monotonic()))
+        child.kill()
+    os._exit(code)
+
+
+async def _warm_up_speakers(embedder: Embedder, stop: asyncio.Event) -> bool:
+    """The same; a failure costs the sessions their speakers, of which their clients will be told, and nothing else."""
     try:
-        await embedder.warmup()
+        return await _warm_up(embedder, stop)
     except EngineError as error:
         logger.error("serving without speakers: %s", error)
+        return True
 
 
-async def _warm_up(engine: Engine, stop: asyncio.Event) -> bool:
+async def _warm_up(engine: Engine | Embedder, stop: asyncio.Event) -> bool:
     """Warm up unless told to stop meanwhile; True if the engine is ready."""
     stopping, warming = asyncio.create_task(stop.wait()), asyncio.create_task(engine.warmup())
     await asyncio.wait((stopping, warming), return_when=asyncio.FIRST_COMPLETED)
@@ -174,7 +240,7 @@ async def _listen_for_files(
 
     live = LiveService(
         port=live_port, page=find_resource(PAGE), state=server.state, why_not_ready=server.why_not_ready,
-        busy=lambda: bool(server.hub.sessions), observe=server.health.observe, metrics=server.metrics,
+        busy=lambda: bool(server.hub.sessions), observe=server.observe, metrics=server.metrics,
     )  # fmt: skip
     names = model_names(settings.engine)
     files = build(server.dispatcher, scorer, embedder, settings.session, settings.http, live, names)

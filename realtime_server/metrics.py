@@ -19,7 +19,8 @@ from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import EngineError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-KINDS = ("final", "eager", "partial")  # of decodes, and of the texts that they become
+TEXTS = ("final", "eager", "partial")  # kinds of what live clients are told
+KINDS = (*TEXTS, "file")  # of decodes; a file's rank last, and nobody waits for their text
 WORK: dict[type[Job], str] = {ScoreJob: "vad", EmbedJob: "embed", ClusterJob: "cluster"}
 LAGS_S = (0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 3.5, 5.0, 10.0, 30.0, 60.0)
 DECODES_S = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0, 10.0, 30.0)
@@ -51,11 +52,13 @@ class Metrics:
         self.registry.register(_Known(snapshot))
         ProcessCollector(registry=self.registry)  # memory, CPU, open files: read from /proc when asked
         self._lags = self._histograms(
-            "lag_seconds", LAGS_S, "Age of the newest sound in a text when it was told; of finals, of the sound "
+            "lag_seconds", TEXTS, LAGS_S, "Age of the newest sound in a text when it was told; of finals, of the sound "
             "at which the end was noticed"
         )  # fmt: skip
-        self._waits = self._histograms("line_seconds", DECODES_S, "What a decode waited for its turn")
-        self._decodes = self._histograms("decode_seconds", DECODES_S, "What the engine took for a decode")
+        self._waits = self._histograms("line_seconds", KINDS, DECODES_S, "What a decode waited for its turn")
+        self._decodes = self._histograms(
+            "decode_seconds", KINDS, DECODES_S, "What the engine took for a decode"
+        )
         work = self._counter("work", "Jobs answered, beside decodes", "job", "outcome")
         self._work = {
             (job, failed): work.labels(name, "failed" if failed else "ok")
@@ -120,10 +123,12 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"realtime_server_{name}", text, labels, registry=self.registry)
 
-    def _histograms(self, name: str, buckets: tuple[float, ...], text: str) -> dict[str, Histogram]:
+    def _histograms(
+        self, name: str, kinds: tuple[str, ...], buckets: tuple[float, ...], text: str
+    ) -> dict[str, Histogram]:
         """One histogram by kind."""
         whole = Histogram(f"realtime_server_{name}", text, ("kind",), buckets=buckets, registry=self.registry)
-        return {kind: whole.labels(kind) for kind in KINDS}
+        return {kind: whole.labels(kind) for kind in kinds}
 
 
 class _Known:

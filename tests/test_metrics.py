@@ -28,7 +28,7 @@ def snapshot() -> Snapshot:
     )  # fmt: skip
     return Snapshot(
         about={"version": "1", "engine": 'a "fake"'}, counts=counts, sessions=2, max_sessions=100, ready=False,
-        in_line={"partial": 13}, in_engine={"final": 14}, engine_up=True, engine_silent_s=1.5,
+        in_line={"partial": 13, "file": 15}, in_engine={"final": 14}, engine_up=True, engine_silent_s=1.5,
     )  # fmt: skip
 
 
@@ -48,8 +48,8 @@ def test_what_is_known_is_read_when_somebody_asks() -> None:
         "audio_seconds_total": 0.5, "segments_total": 4, "sentences_total": 5, "partials_total decoded": 60,
         "partials_total folded": 7, "partials_total cancelled": 8, "flagged_total recovered": 9,
         "flagged_total truncated": 10, "flagged_total failed": 11, "decode_failures_total": 12,
-        "jobs partial line": 13, "jobs partial engine": 0, "jobs final engine": 14, "engine_up": 1,
-        "engine_silent_seconds": 1.5,
+        "jobs partial line": 13, "jobs partial engine": 0, "jobs final engine": 14, "jobs file line": 15,
+        "engine_up": 1, "engine_silent_seconds": 1.5,
     }.items()  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def test_what_happens_is_counted() -> None:
     metrics = Metrics(snapshot)
     metrics.observe_lag("partial", 0.25)
     metrics.observe_decode("eager", 0.0, 1.0)
+    metrics.observe_decode("file", 9.0, 2.0)
     jobs: list[tuple[Job, EngineError | None]] = [
         (SCORE, None),
         (EMBED, None),
@@ -74,10 +75,17 @@ def test_what_happens_is_counted() -> None:
     assert values(metrics).items() >= {
         "lag_seconds_bucket partial 0.2": 0, "lag_seconds_bucket partial 0.3": 1, "lag_seconds_sum partial": 0.25,
         "decode_seconds_count eager": 1, "decode_seconds_sum eager": 1, "line_seconds_sum eager": 0,
+        "decode_seconds_sum file": 2, "line_seconds_sum file": 9, "decode_seconds_count final": 0,
         "lag_seconds_count final": 0, "work_total vad ok": 1, "work_total embed ok": 1, "work_total cluster failed": 1,
         "work_total cluster ok": 0, "texts_total sent": 2, "texts_total superseded": 1, "messages_total": 2,
         "message_bytes_total": 120, "errors_total limit": 1, "refused_total full": 1, "connections_total": 1,
     }.items()  # fmt: skip
+
+
+def test_a_recording_has_no_lag_for_nobody_waits() -> None:
+    assert not [
+        name for name in values(Metrics(snapshot)) if name.startswith("lag_seconds") and "file" in name
+    ]
 
 
 def test_servers_of_one_process_share_nothing() -> None:

@@ -113,7 +113,19 @@ class Track:
 
     @property
     def accounted(self) -> int:
-        """Every sample before it is in a settled segment, in a shown partial, or judged to hold no speech."""
+        """Every sample before it is in a settled segment, in a shown partial, or judged to hold no speech.
+
+        Nor does it wait to be handed out for its speaker: audio that is kept for that is not accounted for.
+        """
+        told, needed = self._told, self._needed
+        return told if needed is None else min(told, needed)
+
+    @property
+    def _needed(self) -> int | None:
+        return self._diarization.needed if self._diarization else None
+
+    @property
+    def _told(self) -> int:
         for live in self._live:
             reached = live.segment.end if live.segment else self._endpointer.speech_end
             if live.covered < reached:
@@ -162,6 +174,7 @@ class Track:
             case _:
                 assert self._diarization
                 self._diarization.receive_result(job, cast(Embeddings | Labels | None, result))
+                self._forget_audio()
         self._take_speakers()
 
     def receive_failure(self, job: Job, error: Exception) -> None:
@@ -350,4 +363,6 @@ class Track:
     def _forget_audio(self) -> None:
         """Audio is kept back to the oldest position that some job may still need."""
         oldest = min(live.start for live in self._live) if self._live else self._endpointer.settled
+        if (needed := self._needed) is not None:
+            oldest = min(oldest, needed)
         self._buffer.discard_before(min(oldest, self._endpointer.settled))

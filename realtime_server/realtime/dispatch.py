@@ -27,7 +27,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, DecodeKind, Priority
+from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Priority
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.engines.base import Engine
 from realtime_server.errors import EngineError, EngineTimeoutError
@@ -55,9 +55,14 @@ class Ticket:
     timer: asyncio.TimerHandle | None = None
 
     @property
-    def kind(self) -> DecodeKind:
-        """What it is by now."""
-        return "final" if self.job.priority == Priority.FINAL else self.job.kind
+    def kind(self) -> str:
+        """What it is by now, one of metrics.KINDS: an eager that was hastened is a final, a recording's a file."""
+        match self.job.priority:
+            case Priority.FINAL:
+                return "final"
+            case Priority.FILE:
+                return "file"
+        return self.job.kind
 
     @property
     def is_urgent(self) -> bool:
@@ -290,7 +295,7 @@ class Dispatcher:
             raise
         self._note_answer(ticket)
         if self._metrics:
-            self._metrics.observe_decode(ticket.job.kind, begun_s - asked_s, self._clock() - begun_s)
+            self._metrics.observe_decode(ticket.kind, begun_s - asked_s, self._clock() - begun_s)
         return decoded
 
     def _note_answer(self, answered: Ticket) -> None:

@@ -1,11 +1,16 @@
-"""Whether the recognizer answers, judged by what became of the sessions' jobs."""
+"""Whether the recognizer answers, judged by what became of the sessions' jobs.
+
+A recording's decodes do not count, whether they fail or not: several fail together for one recording's bad audio,
+which is no reason to turn speakers away. An engine that is dead, or answers nobody, is noticed without: see
+Engine.healthy and Dispatcher.problem.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from realtime_server.core.jobs import DecodeJob, Job, ScoreJob
+from realtime_server.core.jobs import DecodeJob, Job, Priority, ScoreJob
 from realtime_server.errors import EngineError, UnsupportedError
 
 FAILURES = 3  # in a row: one may be the audio's fault, three are not
@@ -28,6 +33,8 @@ class Health:
         """A job was answered; a refused request says nothing about the engine."""
         if isinstance(error, UnsupportedError) or not isinstance(job, DecodeJob | ScoreJob):
             return  # speakers may fail: recognition goes on without
+        if isinstance(job, DecodeJob) and job.priority == Priority.FILE:
+            return
         kind = "the recognizer" if isinstance(job, DecodeJob) else "voice activity detection"
         self._failures[kind] = self._failures[kind] + 1 if error else 0
         if error:

@@ -12,7 +12,7 @@ Usage, inside a coroutine:
 
 Sessions that share an engine should be given one Dispatcher over it in its place: dispatch.py has the order in which
 decodes are served, and their deadlines. Wall-clock time lives here: how long jobs took, deadlines of those that are no
-decodes, how old a text was when it was told, and a client that falls silent.
+decodes (the embedder's in patience.py), how old a text was when it was told, and a client that falls silent.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +45,7 @@ from realtime_server.metrics import Metrics
 from realtime_server.realtime.dispatch import Dispatcher, Ticket
 from realtime_server.realtime.hub import EventLog
 from realtime_server.realtime.options import Clocks
+from realtime_server.realtime.patience import Progressing, answer_in_time
 from realtime_server.realtime.receipts import Receipts
 
 __all__ = ["Clocks", "RealtimeASRSession"]
@@ -219,9 +221,9 @@ class RealtimeASRSession:
         match event:
             case m.Started():
                 self._receipts.begin()
-            case m.PartialChanged() if self._metrics:
+            case m.PartialChanged() if self._metrics and event.text:
                 self._metrics.observe_lag("partial", self._receipts.age_s(event.end, now_s))
-            case m.SegmentLocked() if self._metrics:
+            case m.SegmentLocked() if self._metrics and any(s.text for s in event.sentences):
                 kind = "eager" if event.eager else "final"
                 self._metrics.observe_lag(kind, self._receipts.age_s(event.noticed, now_s))
         self._receipts.forget(event.upto)
@@ -298,24 +300,18 @@ class RealtimeASRSession:
 
     async def _compute_in_time(self, job: Job) -> Result:
         """The result of a job that is no decode. Raises EngineTimeoutError after the deadline of all of them."""
-        deadline_s = self._clocks.deadline_s
-        try:
-            async with asyncio.timeout(deadline_s) as deadline:
-                return await self._compute(job)
-        except TimeoutError:
-            if deadline.expired():
-                raise EngineTimeoutError(f"no answer within {deadline_s:.1f} s") from None
-            raise
-
-    async def _compute(self, job: Job) -> Result:
+        deadline_s, embedder = self._clocks.deadline_s, self._embedder
         match job:
-            case ScoreJob():
-                return await self._scorer.score(job)
             case WaitJob():
                 return await asyncio.sleep(job.wait_ms / 1000, None)
-        assert self._embedder
+            case ScoreJob():
+                return await answer_in_time(self._scorer.score(job), deadline_s)
+        assert embedder
         assert not isinstance(job, DecodeJob)
-        return await (self._embedder.embed(job) if isinstance(job, EmbedJob) else self._embedder.cluster(job))
+        work = embedder.embed(job) if isinstance(job, EmbedJob) else embedder.cluster(job)
+        if isinstance(embedder, Progressing):
+            return await answer_in_time(work, deadline_s, partial(embedder.answered_s, job))
+        return await answer_in_time(work, deadline_s)
 
     @staticmethod
     def _is_cancelling() -> bool:
@@ -356,6 +352,6 @@ def count_partials(events: Sequence[m.Event]) -> tuple[int, int]:
             place = (event.channel, event.segment)
             superseded += place in shown
             shown.discard(place)
-            if isinstance(event, m.PartialChanged):
+            if isinstance(event, m.PartialChanged) and event.text:
                 shown.add(place)
     return len(shown), superseded

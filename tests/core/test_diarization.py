@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from realtime_server.core import messages as m
+from realtime_server.core.diarization import AT_ONCE, END_MS, IN_FLIGHT
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import ClusterJob, Decoded, DecodeJob, EmbedJob, Samples, WaitJob
 from realtime_server.core.segments import SpeakerChange, Word, to_samples
-from realtime_server.core.settings import SessionSettings
+from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.errors import EngineError
 from tests.audio import silence, tone
 from tests.core.driver import CAPABILITIES, Driver, know_voices
@@ -45,6 +46,15 @@ def started(**wishes: Any) -> Driver:
 
 def hold(*kinds: type) -> Any:
     return lambda job: None if isinstance(job, kinds) else know_voices(job)
+
+
+def embed_jobs(driver: Driver) -> list[EmbedJob]:
+    return [job for job in driver.waiting if isinstance(job, EmbedJob)]
+
+
+def embed_all(driver: Driver) -> None:
+    while jobs := embed_jobs(driver):
+        driver.answer_speakers(jobs[0])
 
 
 def speakers(driver: Driver) -> list[int | None]:
@@ -206,10 +216,122 @@ def test_stop_waits_for_embeddings_that_are_still_to_come() -> None:
     for job in [job for job in driver.waiting if isinstance(job, WaitJob)]:
         driver.answer_speakers(job)
     assert not any(message.get("is_final") for message in driver.messages)
-    for job in [job for job in driver.waiting if isinstance(job, EmbedJob)]:
-        driver.answer_speakers(job)
+    embed_all(driver)
     assert shown(driver) == [0, 1]
     assert driver.messages[-1] == {"event": "stopped"}
+
+
+@pytest.mark.parametrize("slow", [EmbedJob, ClusterJob])
+def test_stop_does_not_wait_for_long(slow: type) -> None:
+    """One wait bounds all that is still to be found out; what was told stays."""
+    driver = started()
+    driver.hear(talk((3, 3)))
+    driver.speak = hold(slow)
+    driver.hear(talk((4, 3)))
+    for job in [job for job in driver.waiting if isinstance(job, WaitJob)]:
+        driver.answer_speakers(job)
+    driver.say("STOP")
+    *late, end = driver.waiting
+    assert isinstance(end, WaitJob)
+    assert end.wait_ms == END_MS
+    assert not any(message.get("is_final") for message in driver.messages)
+    driver.answer_speakers(end)
+    assert shown(driver) == [0, None]
+    told = list(driver.messages)
+    assert told[-1] == {"event": "stopped"}
+    assert not driver.of(m.Failed)
+    for job in late:
+        driver.answer_speakers(job)
+    assert driver.messages == told
+
+
+def test_stop_waits_for_a_backlog_as_long_as_it_gets_on() -> None:
+    """A recording that is sent at once is embedded behind its texts: its speakers are worth the wait."""
+    driver = started(speak=hold(EmbedJob))
+    driver.hear(talk((3, 9), (4, 9), (3, 9)))
+    for job in [job for job in driver.waiting if isinstance(job, WaitJob)]:
+        driver.answer_speakers(job)
+    driver.say("STOP")
+    waits = 0
+    while embeddings := [job for job in driver.waiting if isinstance(job, EmbedJob)]:
+        driver.answer_speakers(embeddings[0])
+        (end,) = [job for job in driver.waiting if isinstance(job, WaitJob)]
+        if driver.messages[-1] != {"event": "stopped"}:
+            driver.answer_speakers(end)
+            waits += 1
+    assert waits > 1
+    assert shown(driver) == [0, 1, 0]
+    assert driver.messages[-1] == {"event": "stopped"}
+
+
+def test_the_wait_for_the_end_is_asked_for_once_and_in_vain_when_all_is_told() -> None:
+    driver = started(speak=hold(ClusterJob))
+    driver.hear(talk((3, 3), (4, 3)))
+    for job in [job for job in driver.waiting if isinstance(job, WaitJob)]:
+        driver.answer_speakers(job)
+    driver.say("STOP")
+    while clusterings := [job for job in driver.waiting if isinstance(job, ClusterJob)]:
+        driver.answer_speakers(clusterings[0])
+    assert driver.messages[-1] == {"event": "stopped"}
+    assert shown(driver) == [0, 1]
+    told = list(driver.messages)
+    (end,) = driver.waiting
+    driver.answer_speakers(end)
+    assert driver.messages == told
+
+
+def test_windows_collect_while_the_embedder_is_busy() -> None:
+    audio = talk((3, 20), (4, 2), (5, 20))
+    driver = started(speak=hold(EmbedJob))
+    driver.hear(audio)
+    driver.say("STOP")
+    heard: list[EmbedJob] = []
+    while jobs := embed_jobs(driver):
+        assert len(jobs) <= IN_FLIGHT
+        heard.append(jobs[0])
+        driver.answer_speakers(jobs[0])
+    assert [job.segment for job in heard] == sorted(job.segment for job in heard)
+    assert max(len(job.windows) for job in heard) == AT_ONCE
+    for job in heard:
+        for window, samples in zip(job.windows, job.audio, strict=True):
+            assert np.array_equal(samples, audio[window.start : window.end])
+    assert shown(driver) == [0, 1, 2]
+
+
+def test_audio_is_kept_for_windows_that_wait_and_no_longer() -> None:
+    driver = started(speak=hold(EmbedJob))
+    driver.hear(talk(*[(3, 6)] * 20))
+    for job in [job for job in driver.waiting if isinstance(job, WaitJob)]:
+        driver.answer_speakers(job)
+    (track,) = driver.protocol._tracks
+    assert len(driver.sentences) == 20
+    assert track.accounted < 10 * to_samples(1000)  # two jobs took its beginning along
+    assert track._buffer.start <= track.accounted
+    embed_all(driver)
+    assert track.accounted > 138 * to_samples(1000)
+    assert track._buffer.end - track._buffer.start < 5 * to_samples(1000)
+
+
+def test_audio_that_is_kept_for_speakers_counts_as_undecoded() -> None:
+    limited = replace(SETTINGS, limits=Limits(undecoded_s=30))
+    for speak, fits in ((know_voices, True), (hold(EmbedJob), False)):
+        driver = Driver(ticking, limited, speak=speak)
+        driver.say("START")
+        driver.hear(talk(*[(3, 6)] * 10))
+        for job in [job for job in driver.waiting if isinstance(job, WaitJob)]:
+            driver.answer_speakers(job)
+        embed_all(driver)
+        assert (driver.of(m.Closing) == []) is fits
+
+
+def test_a_failure_gives_the_audio_back() -> None:
+    driver = started(speak=hold(EmbedJob))
+    driver.hear(talk(*[(3, 6)] * 5))
+    driver.answer_speakers(embed_jobs(driver)[0], EngineError("broken"))
+    driver.hear(silence(1.0))
+    (track,) = driver.protocol._tracks
+    assert track.accounted > 34 * to_samples(1000)
+    assert track._buffer.end - track._buffer.start < 5 * to_samples(1000)
 
 
 def test_stop_with_nothing_said() -> None:

@@ -14,6 +14,7 @@ import pytest
 from realtime_server.core.jobs import Decoded, DecodeJob, DecodeKind, DecodingOptions, Priority
 from realtime_server.engines.fake import CAPABILITIES, FakeEngine, Fault
 from realtime_server.errors import EngineError, EngineTimeoutError
+from realtime_server.metrics import KINDS as COUNTED
 from realtime_server.realtime.dispatch import AHEAD, Dispatcher, Ticket
 from realtime_server.realtime.options import Clocks
 from tests.realtime.harness import PATIENCE_S, eventually
@@ -340,6 +341,32 @@ async def test_what_the_engine_raises_is_passed_on(error: Exception) -> None:
 
 
 # --- what operators are told ------------------------------------------------------------------------------
+
+
+class Counts:
+    """Stands in for Metrics: the kinds of decodes that were observed."""
+
+    def __init__(self) -> None:
+        self.decodes: list[str] = []
+
+    def observe_decode(self, kind: str, waited_s: float, took_s: float) -> None:
+        self.decodes.append(kind)
+
+
+async def test_a_decode_is_of_one_kind_wherever_it_is_counted() -> None:
+    """A hastened eager is a final in the engine and in the histograms; a recording's decode is a file."""
+    service, counts = Service(), Counts()
+    service.dispatcher = Dispatcher(service.engine, None, counts)  # type: ignore[arg-type]
+    _, _, eager, *_ = await service.ask(job(FIRST), job(), job(EAGER), job(EAGER), job(FILE))
+    assert service.dispatcher.running == {"partial": 1, "final": 1}
+    assert service.dispatcher.waiting == {"eager": 2, "file": 1}
+    service.dispatcher.hasten(eager)
+    assert service.dispatcher.running == {"partial": 1, "final": 2}
+    assert service.dispatcher.waiting == {"eager": 1, "file": 1}
+    await service.serve(5)
+    assert counts.decodes == ["partial", "final", "final", "eager", "file"]
+    assert set(counts.decodes) == set(COUNTED)
+    await service.close()
 
 
 async def test_an_engine_that_makes_no_step_is_a_problem_until_it_answers() -> None:

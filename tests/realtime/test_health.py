@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from realtime_server.core.jobs import (
@@ -61,6 +63,18 @@ def test_a_refused_request_is_no_failure() -> None:
     for _ in range(FAILURES):
         health.observe(DECODE, UnsupportedError("no such language"))
     assert health.problem is None
+
+
+def test_a_recording_says_nothing_about_the_recognizer_of_those_who_speak() -> None:
+    """Neither its failures nor its answers."""
+    of_a_file = replace(DECODE, priority=Priority.FILE)
+    health = Health(Clock())
+    for _ in range(2 * FAILURES):
+        health.observe(of_a_file, BROKEN)
+    assert health.problem is None
+    health = failing()
+    health.observe(of_a_file, None)
+    assert health.problem
 
 
 def test_when_nobody_has_asked_for_a_while_the_problem_is_forgotten() -> None:

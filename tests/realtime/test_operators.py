@@ -12,10 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from websockets.exceptions import InvalidStatus
 
 from realtime_server.core.settings import Limits
-from realtime_server.engines.fake import FakeEngine, Fault
+from realtime_server.engines.fake import FakeEngine, FakeScorer, Fault
 from realtime_server.metrics import CONTENT_TYPE
+from realtime_server.offline.transcriber import Transcriber
 from realtime_server.realtime.server import ServerOptions
 from tests.audio import pcm16, silence, speech_pattern, tone
+from tests.http.harness import serving as serving_files
+from tests.http.process import TALK
 from tests.realtime.harness import FIXED, SENTENCE, Service, eventually, serving
 from tests.realtime.process import served
 from tests.realtime.test_http import ask
@@ -154,6 +157,30 @@ async def test_speakers_have_jobs_of_their_own() -> None:
     assert values["info fixed:600 fake bands 0.1.0"] == 1
 
 
+async def test_recordings_are_counted_apart() -> None:
+    async with serving() as service, service.client() as client:
+        await client.transcribe(tone(0.3))
+        await Transcriber(service.server.dispatcher, FakeScorer(), observe=service.server.observe).transcribe(
+            TALK
+        )
+        values = await metrics(service)
+    assert values["decode_seconds_count file"] == values["line_seconds_count file"] == 2
+    assert values["decode_seconds_count final"] == values["lag_seconds_count final"] == 1
+
+
+async def test_a_bad_recording_turns_no_speaker_away_but_a_dead_recognizer_does() -> None:
+    engine = FakeEngine()
+    async with serving(engine) as service:
+        engine.faults.inject(Fault())
+        await Transcriber(service.server.dispatcher, FakeScorer(), observe=service.server.observe).transcribe(
+            TALK
+        )
+        assert len(engine.jobs) == 4  # two segments, each tried again
+        assert (await ask(service, "/ready")).status == 200
+        engine.die()
+        assert (await ask(service, "/ready")).status == 503
+
+
 async def test_the_table_lists_all_there_is() -> None:
     text = PAGE.read_text(encoding="utf-8")
     table = re.search(r"(?m)^\| metric \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
@@ -163,8 +190,8 @@ async def test_the_table_lists_all_there_is() -> None:
         for row in table[1].splitlines()
         for name in re.findall(r"`(\w+)(?:\{[^`]*\})?`", row.split(" | ")[0])
     }
-    async with serving() as service:
-        answer = (await ask(service, "/metrics")).body.decode()
+    async with serving_files() as files:  # which tells what the live service tells, too
+        answer = (await files.http.get("/metrics")).text
     told = set(re.findall(r"(?m)^# TYPE (\w+) ", answer))
     assert {
         name.removeprefix("realtime_server_") for name in told if name.startswith("realtime_server_")

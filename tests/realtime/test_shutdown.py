@@ -182,14 +182,49 @@ async def test_sigterm_while_people_speak() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_twice_changes_nothing(number: signal.Signals) -> None:
-    async with served("--fake-decode-ms", "300") as server, server.client() as client:
-        await speak(client)
-        server.signal(number)
+async def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
+    flags = ("--fake-decode-ms", "1e8", "--shutdown-seconds", "1000")
+    async with served(*flags) as server, server.client() as client:
+        await client.say("START", pcm16(tone(1.0)), "LANGUAGE:en")
+        await client.event("language_set")
+        server.signal()
         await server.until_logged("stopping")
         server.signal(number)
-        assert await stopped(client) == ["one two"]
-        assert "Traceback" not in await log_of(server)
+        assert "Traceback" not in await log_of(server, 128 + number)
+
+
+# The command, with an engine more: one whose thread hangs, so that its close does, and that dies of SIGUSR1.
+STUCK = """
+import asyncio, signal, sys, threading
+from realtime_server import cli
+from realtime_server.engines.batching import Batcher
+from realtime_server.engines.fake import FakeEngine
+from realtime_server.engines.loading import ENGINES
+
+class Stuck(FakeEngine):
+    async def warmup(self):
+        self.batcher = Batcher(lambda items, edge: threading.Event().wait(), len, window_s=0.0)
+        self.task = asyncio.create_task(self.batcher.submit("x"))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.die)
+    async def aclose(self):
+        await self.batcher.aclose()
+
+ENGINES["stuck"] = lambda options: Stuck()
+cli.CLOSE_S = 0.3
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 1)])
+async def test_it_ends_though_a_thread_hangs_with_the_code_that_it_owes(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    async with served("--engine", "stuck", module="stuck", PYTHONPATH=str(tmp_path)) as server:
+        server.signal(number)
+        log = await log_of(server, code)
+    assert "WARNING ending without waiting any longer, after 0.3 s, for: recognizer" in log
+    assert ("the recognizer has died; only a new process helps" in server.log[-1]) == (code == 1)
 
 
 async def test_sigterm_with_an_engine_that_never_answers() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,13 @@ import numpy as np
 import pytest
 
 from realtime_server.core.endpointing import EndpointingOptions
-from realtime_server.core.jobs import Embeddings, EmbedJob, Samples
+from realtime_server.core.jobs import ClusterJob, Embeddings, EmbedJob, Samples
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer
-from realtime_server.errors import ConfigurationError, EngineError
+from realtime_server.errors import ConfigurationError, EngineError, EngineTimeoutError
+from realtime_server.realtime.options import Clocks
+from realtime_server.realtime.patience import answer_in_time
 from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, silence
 from tests.realtime.harness import Client
@@ -103,3 +108,73 @@ async def test_a_network_that_fails_later_leaves_what_was_told(fails_from: int) 
 async def test_a_session_that_tells_speakers_apart_needs_somebody_who_can() -> None:
     with pytest.raises(ConfigurationError, match="embedder"):
         RealtimeASRSession(FakeEngine(), FakeScorer(), SessionSettings(speakers=True))
+
+
+class OneByOne(FakeEmbedder):
+    """Takes a while for each job, and one at a time; after `hangs_after` jobs it answers nobody."""
+
+    def __init__(self, takes_s: float, hangs_after: int = 1_000_000) -> None:
+        super().__init__()
+        self._takes_s, self._left = takes_s, hangs_after
+        self._turn = asyncio.Lock()
+        self._answered_s = float("-inf")
+        self.longest_s = 0.0  # that a job waited for its answer
+
+    def answered_s(self, job: EmbedJob | ClusterJob) -> float:
+        return self._answered_s
+
+    async def embed(self, job: EmbedJob) -> Embeddings:
+        asked_s = time.monotonic()
+        async with self._turn:
+            self._left -= 1
+            await asyncio.sleep(self._takes_s if self._left >= 0 else 3600)
+            self._answered_s = time.monotonic()
+        self.longest_s = max(self.longest_s, self._answered_s - asked_s)
+        return await super().embed(job)
+
+
+async def hear_together(
+    embedder: FakeEmbedder, deadline_s: float, sessions: int
+) -> list[list[dict[str, Any]]]:
+    """What each of some sessions is told, which say the same at the same time."""
+    settings = SessionSettings(endpointing=EndpointingOptions(mode="fixed", silence_ms=600), speakers=True)
+
+    async def hear() -> list[dict[str, Any]]:
+        clocks = Clocks(deadline_s=deadline_s)
+        async with RealtimeASRSession(
+            FakeEngine(), FakeScorer(), settings, embedder=embedder, clocks=clocks
+        ) as session:
+            session.feed("START")
+            session.feed(talk(LOW, HIGH, LOW, HIGH))
+            session.feed("STOP")
+            session.end()
+            return [json.loads(message) async for message in session.messages()]
+
+    return await asyncio.gather(*(hear() for _ in range(sessions)))
+
+
+async def test_nobody_is_given_up_while_others_are_answered() -> None:
+    embedder = OneByOne(takes_s=0.02)
+    for messages in await hear_together(embedder, deadline_s=0.2, sessions=12):
+        assert not any("error" in message for message in messages)
+        assert speakers(next(message for message in messages if message.get("is_final"))) == [0, 1, 0, 1]
+    assert embedder.longest_s > 0.2
+
+
+async def test_an_embedder_that_hangs_costs_the_speakers_within_one_deadline() -> None:
+    begun_s = time.monotonic()
+    for messages in await hear_together(OneByOne(0.01, hangs_after=3), deadline_s=0.2, sessions=4):
+        (error,) = [message["error"] for message in messages if "error" in message]
+        assert error == "speakers are no longer told apart: no answer within 0.2 s"
+        assert len(next(message for message in messages if message.get("is_final"))["sentences"]) == 4
+    assert time.monotonic() - begun_s < PATIENCE_S
+
+
+async def test_a_timeout_of_whoever_answers_is_no_deadline() -> None:
+    async def time_out() -> None:
+        raise TimeoutError("of its own")
+
+    with pytest.raises(TimeoutError, match="of its own"):
+        await answer_in_time(time_out(), 10.0)
+    with pytest.raises(EngineTimeoutError, match=r"no answer within 0\.0 s"):
+        await answer_in_time(asyncio.sleep(3600), 0.01)
