@@ -21,6 +21,7 @@ RINGS: dict[str, tuple[str, ...]] = {
     "offline": (*CORE, "engines", "offline"),
     "http": (*CORE, "engines", "realtime", "offline", "http", "metrics"),
     "sdk": (*CORE, "engines", "offline", "sdk"),
+    "bench": (*CORE, "weights", "resources", "flags", "demo", "bench"),  # it starts servers, and imports none
 }
 PURE = {
     "__future__", "bisect", "codecs", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools",

@@ -24,6 +24,7 @@ from realtime_server.http.options import HttpOptions
 
 MOST_FIELDS = 100
 FIELD_BYTES = 1 << 18
+LEAST_BYTES = 1 << 10  # of an upload in `stall_s`; who sends less keeps a place and hardly uses it
 SHOWN = 80  # characters of a value that an error repeats
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -145,18 +146,24 @@ async def read_form(request: Request, fields: Sequence[Field], options: HttpOpti
 
 
 class _Counted:
-    """Receives a request's body, no more of it than allowed, and does not wait for ever."""
+    """Receives a request's body, no more of it than allowed, and not slower than LEAST_BYTES in `stall_s`."""
 
     def __init__(self, receive: Receive, most: int, options: HttpOptions) -> None:
         self._receive, self._most, self._options = receive, most, options
+        self._clock = asyncio.get_running_loop().time
         self._bytes = 0
+        self._window = 0  # the bytes that had come when `stall_s` began to count
+        self._until_s = self._clock() + options.stall_s
 
     async def __call__(self) -> Message:
+        if self._bytes - self._window >= LEAST_BYTES:
+            self._window, self._until_s = self._bytes, self._clock() + self._options.stall_s
         try:
-            async with asyncio.timeout(self._options.stall_s):
+            async with asyncio.timeout_at(self._until_s):
                 message = await self._receive()
         except TimeoutError:
-            words = f"nothing came for {self._options.stall_s:g} s"
+            came = self._bytes - self._window
+            words = f"{f'only {came} bytes' if came else 'nothing'} came for {self._options.stall_s:g} s"
             raise RequestError(words, HTTPStatus.REQUEST_TIMEOUT, code="timeout") from None
         self._bytes += len(message.get("body", b""))
         if self._bytes > self._most:

@@ -48,7 +48,7 @@ TRANSCRIPTIONS = (
     *_SHARED,
     Field(FORMAT, "diarized_json tells speakers apart", default="json", choices=FORMATS),
     Field(WORDS, "of verbose_json; both unless given", choices=("word", "segment"), many=True),
-    Field(STREAM, "answer sentence by sentence, in server-sent events", "boolean", default="false"),
+    Field(STREAM, "answer segment by segment, in server-sent events", "boolean", default="false"),
     Field("keywords", "like `hotwords`", many=True),
     Field("chunking_strategy", "without effect: pauses are always found here", default="auto", choices=("auto",)),
 )  # fmt: skip
@@ -56,7 +56,7 @@ TRANSLATIONS = (*_SHARED, Field(FORMAT, "how to answer", default="json", choices
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CheckedRequest:
     """A request that can be done.  streamed: answer with events; words: with word times."""
 
     options: FileOptions
@@ -105,20 +105,20 @@ class OpenAIApi:
         service = self._service
         with service.admitted():
             async with read_form(request, fields, service.options) as form:
-                wish = self._read_wish(form, task)
-                return await while_connected(until_left(request.receive), self._work(form, wish, send))
+                asked = self._check_request(form, task)
+                return await while_connected(until_left(request.receive), self._work(form, asked, send))
 
-    async def _work(self, form: Form, wish: Wish, send: Send) -> Response | None:
+    async def _work(self, form: Form, asked: CheckedRequest, send: Send) -> Response | None:
         async with self._service.recording(form.file) as recording:
-            transcribe = partial(self._service.transcribe, recording, wish.options)
-            if wish.streamed:
-                await stream(transcribe, send, diarized=wish.response_format == "diarized_json")
+            transcribe = partial(self._service.transcribe, recording, asked.options)
+            if asked.streamed:
+                await stream(transcribe, send, diarized=asked.response_format == "diarized_json")
                 return None
             found = await transcribe()
-        write, media_type = _writer(found, wish)
+        write, media_type = _writer(found, asked)
         return await render(found, write, media_type)
 
-    def _read_wish(self, form: Form, task: Task) -> Wish:
+    def _check_request(self, form: Form, task: Task) -> CheckedRequest:
         self._check_model(form.text("model"))
         form.number("temperature", 0, 1)
         response_format = form.text(FORMAT)
@@ -133,7 +133,7 @@ class OpenAIApi:
         speakers = form.flag("spk") or response_format == "diarized_json"
         for_words = words if response_format == "verbose_json" else response_format in ("srt", "vtt")
         options = wishes.read_options(form, self._service, words=for_words, speakers=speakers, task=task)
-        return Wish(options, response_format, streamed, words)
+        return CheckedRequest(options, response_format, streamed, words)
 
     def _wants_words(self, form: Form) -> bool:
         """Whether the answer should have word times: unless only segments are asked for."""
@@ -152,10 +152,10 @@ class OpenAIApi:
         return {"id": name, "object": "model", "created": self._created, "owned_by": "realtime-server"}
 
 
-def _writer(found: Transcription, wish: Wish) -> tuple[Callable[[], str | Json], str]:
+def _writer(found: Transcription, asked: CheckedRequest) -> tuple[Callable[[], str | Json], str]:
     """Return what writes the answer, and its media type."""
-    speakers = wish.options.speakers
-    match wish.response_format:
+    speakers = asked.options.speakers
+    match asked.response_format:
         case "text":
             return lambda: f"{found.text}\n", TEXT
         case "srt":
@@ -163,7 +163,7 @@ def _writer(found: Transcription, wish: Wish) -> tuple[Callable[[], str | Json],
         case "vtt":
             return partial(subtitles.vtt, found, speakers=speakers), VTT
         case "verbose_json":
-            write = partial(formats.openai_verbose_json, found, speakers=speakers, words=wish.words)
+            write = partial(formats.openai_verbose_json, found, speakers=speakers, words=asked.words)
             return write, JSON
         case "diarized_json":
             return partial(formats.openai_diarized_json, found), JSON

@@ -25,13 +25,14 @@ class HttpOptions:
     deadlines: Deadlines = field(default_factory=Deadlines)
     message_bytes: int = 64 << 20  # of one message to /ws: 35 minutes of audio
     form_bytes: int = 1 << 20  # of a request, beside its recording
-    stall_s: float = 60.0  # without a byte of an upload for so long, its client is gone
-    idle_s: float = 300.0  # the same of a connection to /ws, from which people may still talk
+    stall_s: float = 60.0  # an upload of which hardly anything comes for so long is given up
+    idle_s: float = 300.0  # of a connection to /ws without a message; within a session, without audio
+    room_s: float = 60.0  # memory may be full for so long before recordings that wait for room are refused
     shutdown_s: float = 20.0  # for running requests
 
     def __post_init__(self) -> None:
         require_positive(
-            self, ("max_files", "message_bytes", "form_bytes", "stall_s", "idle_s", "shutdown_s")
+            self, ("max_files", "message_bytes", "form_bytes", "stall_s", "idle_s", "room_s", "shutdown_s")
         )
         if not 0 <= self.port < 65_536:
             raise ConfigurationError(f"port must be 0 to 65535, not {self.port}")

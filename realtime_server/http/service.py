@@ -2,9 +2,10 @@
 
 Theory. A request takes a place before its first byte is read and keeps it to its end. When all are taken, newcomers
 are refused, told to come again. Audio that has been decoded is held in memory until its text is known; another
-recording is begun only while what is held is no longer than the longest recording allowed. At the end of the server
-newcomers are refused, connections that wait for nothing are ended, and requests that run have some time; then they
-are cancelled, which `admitted` turns into words for their clients.
+recording is begun only while what is held is no longer than the longest recording allowed. When there was no room for
+`room_s`, recordings that wait are refused. At the end of the server newcomers are refused, connections that wait for
+nothing are ended, and requests that run have some time; then they are cancelled, which `admitted` turns into words for
+their clients.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class FileService:
     async def recording(self, file: BinaryIO) -> AsyncIterator[Recording]:
         """Decode a recording; it counts as held to the end of the block. Raises AudioError and BusyError."""
         async with self._decoders:  # whoever waits for room will be the next, and nobody passes it meanwhile
-            await self.audio.wait_room()
+            await self.audio.wait_room(self.options.room_s)
             recording = await self._reader.read(file)
             self.audio.add(recording.seconds)
         try:
@@ -181,15 +182,27 @@ class HeldAudio:
     def __init__(self, most_s: float) -> None:
         self.most_s, self.held_s = most_s, 0.0
         self._freed = asyncio.Event()
+        self._filled_s = 0.0  # when there was room last
 
-    async def wait_room(self) -> None:
-        """Wait until another recording may be begun."""
+    async def wait_room(self, within_s: float) -> None:
+        """Wait until another recording may be begun. Raises BusyError when there was no room for `within_s`.
+
+        Who comes later waits for less: else each of many would wait for `within_s` behind the one before it.
+        """
+        begun_s = time.monotonic()
         while self.held_s >= self.most_s:
             self._freed.clear()
-            await self._freed.wait()
+            left_s = min(begun_s, self._filled_s) + within_s - time.monotonic()
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._freed.wait()
+            except TimeoutError:
+                raise BusyError("other recordings take all the room that there is") from None
 
     def add(self, seconds: float) -> None:
         """Count what has come; what is freed is counted down by a negative number."""
+        if self.held_s < self.most_s:
+            self._filled_s = time.monotonic()
         self.held_s += seconds
         if seconds < 0:
             self._freed.set()

@@ -2,8 +2,9 @@
 
     START, LANGUAGE:, HOTWORDS:, POSTPROCESS_HOTWORDS:, SPK:true, PCM16 at 16 kHz in any pieces, STOP
 
-STOP is answered with one result and `stopped`; then another session may begin. What comes meanwhile waits, some of it
-here, the rest in the network. A client that leaves takes its work with it.
+STOP is answered with one result and `stopped`; then another session may begin. What comes meanwhile waits, READ_AHEAD
+of it here, the rest in the network. A client that leaves takes its work with it; one that has sent more than READ_AHEAD
+behind its STOP does not, because its leaving comes behind what nobody reads yet: that work goes on to its end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from http import HTTPStatus
 
 import numpy as np
@@ -62,7 +63,7 @@ async def serve_websocket(websocket: WebSocket, service: FileService) -> None:
 
 
 class _Connection:
-    """Sessions one after the other; reads ahead while one works, also to notice that the client leaves."""
+    """Sessions one after the other; reads READ_AHEAD while one works, also to notice that the client leaves."""
 
     def __init__(self, websocket: WebSocket, service: FileService) -> None:
         self._websocket, self._service = websocket, service
@@ -74,6 +75,8 @@ class _Connection:
         self._frames: deque[str | bytes] = deque()
         self._waiting_bytes = 0  # of the frames
         self._changed, self._left = asyncio.Event(), asyncio.Event()
+        self._clock = asyncio.get_running_loop().time
+        self._patient_until_s = 0.0
         self._reading = asyncio.create_task(self._read())
 
     async def run(self) -> None:
@@ -113,23 +116,38 @@ class _Connection:
             self._changed.set()
 
     async def _next_frame(self) -> str | bytes | None:
-        """Return what comes next, None if the client has left. Raises RequestError if nothing comes for long."""
-        idle = self._service.idle() if self._recording is None else nullcontext()
+        """Return what comes next, None if the client has left.
+
+        Raises RequestError if nothing comes for long; of a session, which holds memory, only audio counts.
+        """
+        idle: AbstractContextManager[None] = nullcontext()
+        if self._recording is None:
+            idle = self._service.idle()
+            self._be_patient()
         try:
             with idle:
-                async with asyncio.timeout(self._service.options.idle_s):
+                async with asyncio.timeout_at(self._patient_until_s):
                     while not self._frames and not self._left.is_set():
                         self._changed.clear()
                         await self._changed.wait()
         except TimeoutError:
-            words = f"nothing came for {self._service.options.idle_s:g} s"
-            raise RequestError(words, HTTPStatus.REQUEST_TIMEOUT, code="timeout") from None
+            raise self._impatience() from None
         if not self._frames:
             return None
         frame = self._frames.popleft()
+        if isinstance(frame, str) and self._clock() > self._patient_until_s:
+            raise self._impatience()  # others were there at once, so nobody had to wait
         self._waiting_bytes -= len(frame) + FRAME_BYTES
         self._changed.set()
         return frame
+
+    def _be_patient(self) -> None:
+        self._patient_until_s = self._clock() + self._service.options.idle_s
+
+    def _impatience(self) -> RequestError:
+        what = "nothing" if self._recording is None else "no audio"
+        words = f"{what} came for {self._service.options.idle_s:g} s"
+        return RequestError(words, HTTPStatus.REQUEST_TIMEOUT, code="timeout")
 
     async def _tell(self, *events: m.Event) -> None:
         for message in await asyncio.to_thread(self._wire.encode, events):
@@ -167,6 +185,7 @@ class _Connection:
             raise stopping()
         self._discard()
         self._recording = Recording()
+        self._be_patient()
         await self._tell(m.Started(upto=0))
 
     async def _hear(self, frame: bytes) -> None:
@@ -179,6 +198,8 @@ class _Connection:
             self._odd = data[whole:]
             self._make_room(self._recording, whole // SAMPLE_BYTES / SAMPLE_RATE)
             self._recording.append(np.frombuffer(data[:whole], "<i2"))
+            if whole:
+                self._be_patient()
             if whole == PIECE:
                 await asyncio.sleep(0)
 

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 RECORDINGS_PER_PROCESS = 200  # then a fresh one: libraries may leak
 LARGEST_MESSAGE = 16 << 20  # bytes
+POLL_S = 0.005  # between two looks at whether a process that was killed has ended
 READ_AHEAD = 1 << 20  # bytes of a process's samples that wait for the event loop
 
 
@@ -159,7 +160,10 @@ class _Worker:
         self.usable = False
         self._process.kill()
         self._writer.close()
-        return await asyncio.to_thread(self._process.wait)
+        # No thread waits for it: at the end of a program none can be had.
+        while (status := self._process.poll()) is None:  # noqa: ASYNC110 - a process that ends sets no event
+            await asyncio.sleep(POLL_S)
+        return status
 
     async def _receive(self) -> tuple[bytes, bytes]:
         kind, size = HEADER.unpack(await self._reader.readexactly(HEADER.size))

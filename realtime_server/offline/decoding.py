@@ -2,6 +2,10 @@
 
 Retry, cleaning and flags are Recognition's. Its audio is read when the engine has a place for it, so recordings that
 wait hold none.
+
+Observers are told what was decoded, which shows that the engine works, and no failures: whether the engine or the
+recording is to blame cannot be told, and one bad recording, each of whose segments fails twice, must not make the live
+service look broken. A failure is told to the recording's owner, and an engine that is dead says so itself.
 """
 
 from __future__ import annotations
@@ -90,12 +94,12 @@ class Decoder:
         try:
             decoded = await self._answer(job)
         except EngineError as error:
-            self._note(job, error)
             if not self._engine.healthy:
                 raise
             recognition.receive_failure(job, error)
         else:
-            self._note(job, None)
+            if self._observe:
+                self._observe(job, None)
             recognition.receive_decoded(job, decoded)
 
     async def _answer(self, job: DecodeJob) -> Decoded:
@@ -112,10 +116,6 @@ class Decoder:
             if number > job.id:
                 later.restart()
         return decoded
-
-    def _note(self, job: DecodeJob, error: EngineError | None) -> None:
-        if self._observe:
-            self._observe(job, error)
 
     def _count(self) -> int:
         """Places that files may take now: one is left to live sessions while there are any."""

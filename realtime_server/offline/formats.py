@@ -69,6 +69,7 @@ def json_record(transcription: Transcription, *, key: str) -> Json:
         "language": transcription.language,
         "duration_ms": transcription.duration_ms,
         "sentences": [_sentence(sentence) for sentence in transcription.sentences],
+        "notes": list(transcription.notes),
     }
 
 

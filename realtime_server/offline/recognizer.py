@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -35,12 +36,15 @@ MOST_AT_ONCE = 16  # recordings: they are in memory while they are worked on
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a recording says.  seconds: its duration.  notes: what is wrong with it or could not be done, for people;
-    most have none."""
+    """What a recording says.  seconds: its duration."""
 
     transcription: Transcription
     seconds: float
-    notes: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is wrong with the recording or could not be done, for people; most have none."""
+        return self.transcription.notes
 
 
 class FileRecognizer:
@@ -91,7 +95,8 @@ class FileRecognizer:
 
         tell(0.0)
         transcription = await self._transcriber.transcribe(audio, options, on_progress=tell)
-        return Heard(transcription, seconds, tuple(dict.fromkeys([*notes, *transcription.notes])))
+        noted = tuple(dict.fromkeys([*notes, *transcription.notes]))
+        return Heard(replace(transcription, notes=noted), seconds)
 
     async def aclose(self) -> None:
         """End everything that runs."""
@@ -106,13 +111,14 @@ async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_
     """Await `work` for each item, begun in their order, so many at once; what one raises ends the others."""
     waiting = iter(items)
 
-    async def worker() -> None:
-        for item in waiting:
-            await work(item)
+    async def worker(item: T) -> None:
+        await work(item)
+        for another in waiting:
+            await work(another)
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(worker())
+            for item in islice(waiting, at_once):
+                group.create_task(worker(item))
     except BaseExceptionGroup as group_of_errors:
         raise group_of_errors.exceptions[0] from None

@@ -36,8 +36,7 @@ AHEAD = 4  # segments found and not decoded, for each place in the engine
 class Transcriber:
     """Transcribes recordings with one engine, one scorer and, where speakers are told apart, one embedder.
 
-    live: whether live sessions are served now.  observe: called with every decode that was answered, and its error if
-    it failed.
+    live: whether live sessions are served now.  observe: called with every decode that succeeded, see decoding.py.
     """
 
     def __init__(

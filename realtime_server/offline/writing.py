@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from realtime_server.core.turns import Turn, split_text
 from realtime_server.offline.decoding import Wish
 from realtime_server.offline.speakers import Speakers
 from realtime_server.offline.transcription import Transcription
+
+AT_A_TIME = 8  # segments split by their speakers, a few ms, before others get their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,7 @@ class SentenceWriter:
         notes = list(wish.notes)
         if self._speakers:
             await self._speakers.conclude()
-            self._tell(
-                sentence
-                for segment, settled in self._waiting
-                for sentence in self._write(segment, settled, self._speakers.turns(segment))
-            )
+            self._tell(await self._write_waiting(self._speakers))
             notes += filter(None, [self._speakers.problem])
         self._listeners.tell_progress(len(wish.audio))
         common = self._languages.most_common(1)
@@ -80,6 +79,14 @@ class SentenceWriter:
             task=wish.options.task,
             notes=tuple(notes),
         )
+
+    async def _write_waiting(self, speakers: Speakers) -> list[Sentence]:
+        sentences: list[Sentence] = []
+        for number, (segment, settled) in enumerate(self._waiting, 1):
+            sentences += self._write(segment, settled, speakers.turns(segment))
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return sentences
 
     def _write(self, segment: Segment, settled: Settled, turns: tuple[Turn, ...]) -> tuple[Sentence, ...]:
         pieces = [

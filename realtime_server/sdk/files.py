@@ -103,8 +103,4 @@ def _result(key: str, heard: Heard) -> Result:
         {"token": word.text, "start_time": word.start_ms / 1000, "end_time": word.end_ms / 1000}
         for word in heard.transcription.words
     ]
-    return {
-        **json_record(heard.transcription, key=key),
-        "timestamps": words,
-        "notes": list(heard.notes),
-    }
+    return {**json_record(heard.transcription, key=key), "timestamps": words}

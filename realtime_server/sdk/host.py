@@ -36,10 +36,17 @@ class Host:
         self._speaker_model = str(arguments.get("spk_model", "bands" if fake else ""))
         self._loading = asyncio.Lock()
         scorer = load_scorer(options, arguments.get("vad", "level" if fake else "fsmn"))
-        self.recognizer = FileRecognizer(engine or load_engine(options), scorer)
+        try:
+            self.recognizer = FileRecognizer(engine or load_engine(options), scorer)
+        except BaseException:
+            closing = BackgroundLoop()
+            closing.end(scorer.aclose)
+            closing.join()
+            raise
         self.background = BackgroundLoop()
-        # Whoever drops the object without closing it gets his GPU back, too.
+        # Whoever drops the object without closing it gets his GPU back, too; so does who ends the program with it.
         weakref.finalize(self, self.background.end, self.recognizer.aclose).atexit = False
+        self.background.end_at_exit(self.recognizer.aclose)
         try:
             self.background.run(self.recognizer.warmup())
         except BaseException:

@@ -61,6 +61,7 @@ class SteppedSession:
         try:
             while True:
                 running |= {asyncio.create_task(self._run(job)): job for job in self._protocol.jobs_to_run()}
+                self._protocol.jobs_to_hasten()  # none stands in a line
                 unwanted = set(self._protocol.jobs_to_cancel())
                 for task in [task for task, job in running.items() if job.id in unwanted]:
                     task.cancel()

@@ -53,6 +53,7 @@ async def test_metrics() -> None:
         await files.post()
         engine.faults.inject(Fault())
         await files.post()
+        engine.faults.clear()
         engine.faults.inject(Fault(error=None))
         held = files.posting()
         await eventually(lambda: files.service.running == 1)

@@ -150,7 +150,36 @@ async def test_an_upload_that_stalls_is_given_up() -> None:
     async with serving(options=replace(SMALL, stall_s=0.05)) as files:
         answer = await converse(files, f"Content-Type: {HEAD}\r\nContent-Length: 5000\r\n", b"--x\r\n")
         assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"only 5 bytes came for 0.05 s" in answer
+        answer = await converse(files, f"Content-Type: {HEAD}\r\nContent-Length: 5000\r\n", b"")
         assert b"nothing came for 0.05 s" in answer
+
+
+async def test_an_upload_that_trickles_is_given_up() -> None:
+    async with serving(options=replace(SMALL, stall_s=0.2)) as files:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
+        head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEAD}\r\nContent-Length: 90000\r\n\r\n"
+        writer.write(head.encode() + part("file", b"", '; filename="a"')[:-2])
+        answered = asyncio.create_task(reader.readuntil(b"}}"))
+        while not answered.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+        assert (await answered).startswith(b"HTTP/1.1 408 ")
+        assert b"bytes came for 0.2 s" in await answered
+        writer.close()
+
+
+async def test_an_upload_may_take_long_while_enough_of_it_comes() -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield part("file", b"", '; filename="a.wav"')[:-2]
+        for start in range(0, len(TALK_WAV), 8000):
+            yield TALK_WAV[start : start + 8000]
+            await asyncio.sleep(0.02)
+        yield b"\r\n--x--\r\n"
+
+    async with serving(options=HttpOptions(stall_s=0.3)) as files:
+        answer = await files.http.post("/asr", content=body(), headers={"Content-Type": HEAD})
+        assert answer.json()["text"] == TEXT
 
 
 async def converse(files: Files, headers: str, body: bytes) -> bytes:
@@ -245,6 +274,24 @@ async def test_a_recording_waits_while_others_fill_the_memory() -> None:
         assert files.service.audio.held_s == 8.0
         first.cancel()
         assert (await second).status_code == 200
+
+
+async def test_a_recording_does_not_wait_for_ever_while_others_fill_the_memory() -> None:
+    engine = FakeEngine()
+    engine.faults.inject(Fault(error=None))
+    options = HttpOptions(limits=AudioLimits(duration_s=8.0), room_s=0.3)
+    async with serving(engine, options=options) as files:
+        first = files.posting()
+        await eventually(lambda: engine.running)
+        refused = await asyncio.gather(*(files.post() for _ in range(4)))
+        assert {(answer.status_code, error(answer)["code"]) for answer in refused} == {(429, "busy")}
+        begun_s = asyncio.get_running_loop().time()
+        assert (await files.post()).status_code == 429  # it has been full for long
+        assert asyncio.get_running_loop().time() - begun_s < 0.3
+        first.cancel()
+        engine.faults.clear()
+        await eventually(lambda: files.service.running == 0)
+        assert (await files.post()).status_code == 200
 
 
 async def test_requests_at_once() -> None:

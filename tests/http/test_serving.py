@@ -80,7 +80,7 @@ def test_sigterm_while_recordings_are_transcribed() -> None:
             time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         assert [task.result().status_code for task in work] == [200, 200]
-        assert server.stop() == 0
+        assert server.process.wait(20) == 0
         assert "Traceback" not in server.log
 
 
@@ -92,7 +92,7 @@ def test_sigterm_with_too_little_time() -> None:
                 time.sleep(0.01)
             server.process.send_signal(signal.SIGTERM)
             assert work.result().status_code == 503
-        assert server.stop() == 0
+        assert server.process.wait(20) == 0
         assert "Traceback" not in server.log
 
 

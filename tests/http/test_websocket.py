@@ -176,9 +176,27 @@ async def test_a_message_that_is_too_big() -> None:
 
 async def test_a_client_that_says_nothing() -> None:
     async with serving(options=HttpOptions(idle_s=0.05)) as files, files.websocket() as client:
-        await client.say("START")
         assert await client.closed() == 1008
         assert "nothing came for 0.05 s" in client.messages[-1]["error"]
+
+
+async def test_only_audio_keeps_a_session() -> None:
+    async with serving(options=HttpOptions(idle_s=0.2)) as files, files.websocket() as client:
+        await client.say("START", pcm16(tone(0.5)))
+        closing = asyncio.create_task(client.closed())
+        while not closing.done():
+            await client.connection.send("SPK:false")
+            await client.connection.send(b"")
+            await asyncio.sleep(0.02)
+        assert await closing == 1008
+        assert "no audio came for 0.2 s" in client.messages[-1]["error"]
+    async with serving(options=HttpOptions(idle_s=0.2)) as files, files.websocket() as client:
+        await client.say("START")
+        for _ in range(10):
+            await asyncio.sleep(0.04)
+            await client.say(pcm16(tone(0.1)))
+        await client.say("STOP")
+        assert texts(await client.final()) == ["one two"]
 
 
 async def test_more_connections_than_places() -> None:

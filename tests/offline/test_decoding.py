@@ -56,7 +56,7 @@ async def test_a_failure_is_tried_once_more() -> None:
     heard: list[tuple[Job, EngineError | None]] = []
     settled = await decoder(engine, observe=lambda *told: heard.append(told)).settle(segment(), WISH)
     assert (settled.text, settled.flags) == ("one two", ())
-    assert [error is None for _, error in heard] == [False, True]
+    assert [error for _, error in heard] == [None]
     first, second = engine.jobs
     assert first.id != second.id
     assert (first.start, first.end) == (second.start, second.end)
@@ -65,8 +65,10 @@ async def test_a_failure_is_tried_once_more() -> None:
 async def test_two_failures_are_told(caplog: pytest.LogCaptureFixture) -> None:
     engine = FakeEngine()
     engine.faults.inject(Fault())
-    settled = await decoder(engine).settle(segment(1), WISH)
+    heard: list[tuple[Job, EngineError | None]] = []
+    settled = await decoder(engine, observe=lambda *told: heard.append(told)).settle(segment(1), WISH)
     assert (settled.text, settled.flags) == ("", ("failed",))
+    assert not heard  # it may be the recording's fault
     assert settled.error == "the fake engine was told to fail"
     assert len(engine.jobs) == 2
     assert "file: 1.0 to 2.0 s could not be recognised" in caplog.text

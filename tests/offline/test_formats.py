@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,12 +66,13 @@ def test_tsv_is_read_back(whole: Transcription) -> None:
 
 
 def test_a_json_line_tells_everything() -> None:
-    line = json_line(MEETING, key="a/b.wav")
+    line = json_line(replace(MEETING, notes=("damaged",)), key="a/b.wav")
     assert line.endswith("}\n")
     assert "砸" in line
     read = json.loads(line)
     assert {key: read[key] for key in read if key != "sentences"} == {
         "key": "a/b.wav", "text": "砸了。Oh no", "task": "transcribe", "language": None, "duration_ms": 227_400,
+        "notes": ["damaged"],
     }  # fmt: skip
     assert read["sentences"][0] == {
         "id": 0, "channel": 0, "text": "砸了。", "start_ms": 1700, "end_ms": 2400, "language": "zh",

@@ -50,6 +50,7 @@ async def test_what_is_wrong_with_a_recording_is_noted() -> None:
     finally:
         await recognizer.aclose()
     assert heard.transcription.text
+    assert heard.transcription.notes == heard.notes
     assert any("damaged" in note or "are there" in note for note in heard.notes)
 
 
@@ -84,6 +85,19 @@ async def test_for_each_works_on_so_many_at_once_in_order() -> None:
     await for_each(range(7), work, 3)
     assert begun == list(range(7))
     assert most == 3
+
+
+async def test_for_each_makes_no_more_tasks_than_there_is_work() -> None:
+    tasks = 0
+
+    async def work(number: int) -> None:
+        nonlocal tasks
+        tasks = max(tasks, len(asyncio.all_tasks()))
+
+    before = len(asyncio.all_tasks())
+    await for_each(range(2), work, 1_000_000)
+    await for_each([], work, 1_000_000)
+    assert tasks - before == 2
 
 
 async def test_for_each_ends_with_the_first_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from realtime_server.offline.decoding import Wish
 from realtime_server.offline.places import Places
 from realtime_server.offline.segmentation import ArrayAudio
 from realtime_server.offline.speakers import Speakers
-from realtime_server.offline.writing import Listeners, SentenceWriter
+from realtime_server.offline.writing import AT_A_TIME, Listeners, SentenceWriter
 from tests.audio import silence
 from tests.realtime.test_speakers import HIGH, LOW, voice
 
@@ -101,6 +102,28 @@ async def test_with_speakers_everything_is_told_at_the_end() -> None:
         ("Three four.", 1, 1),
     ]
     assert made.notes == ("no",)
+
+
+async def test_others_get_their_turn_while_a_long_recording_is_written() -> None:
+    audio = ArrayAudio(np.zeros(SAMPLE_RATE, np.float32))
+    speakers = Speakers(FakeEmbedder(), audio, "f", places=Places(lambda: 1), deadlines=Deadlines())
+    speakers.problem = "nobody is known"
+    writer = SentenceWriter({}, speakers, Listeners())
+    for number in range(10 * AT_A_TIME):
+        writer.receive_settled(segment(number, number, number + 1), Settled("so"))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    made = await writer.conclude(WISH)
+    task.cancel()
+    assert len(made.sentences) == 10 * AT_A_TIME
+    assert turns >= 10
 
 
 async def test_speakers_are_numbered_as_they_say_something() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 
 import pytest
 
@@ -91,6 +92,26 @@ def test_the_end_runs_what_is_last_and_cancels_the_rest() -> None:
         waiting.result()
     with pytest.raises(RuntimeError, match="closed"):
         background.run(thread_name())
+
+
+def test_what_is_posted_while_it_ends_ends_too() -> None:
+    for _ in range(20):
+        background, posted, begun = BackgroundLoop(), [], threading.Event()
+
+        def post(background=background, posted=posted, begun=begun) -> None:  # type: ignore[no-untyped-def]
+            with suppress(RuntimeError):
+                while True:
+                    posted.append(background.post(asyncio.sleep(60)))
+                    begun.set()
+
+        thread = threading.Thread(target=post)
+        thread.start()
+        begun.wait(20)
+        background.end(nothing)
+        thread.join()
+        background.join()
+        assert posted
+        assert all(future.done() for future in posted)
 
 
 def test_it_ends_from_within() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import realtime_server
-from realtime_server.engines.fake import CAPABILITIES, FakeEngine, Fault
+from realtime_server.engines.fake import CAPABILITIES, FakeEngine, FakeScorer, Fault
 from realtime_server.errors import AudioError, ConfigurationError, EngineError, UnsupportedError, WeightsError
 from realtime_server.sdk import AutoModelVLLM, FunASRNanoStreamingVLLM, FunASRNanoVLLM
 from tests.audio import speech_pattern, tone
@@ -255,6 +255,25 @@ def test_a_recognizer_that_cannot_start_is_closed() -> None:
     assert not engine.healthy
 
 
+def test_a_recognizer_that_cannot_be_loaded_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Closing(FakeScorer):
+        async def aclose(self) -> None:
+            closed.append(threading.current_thread().name)
+
+    def fail(options: object) -> FakeEngine:
+        raise WeightsError("there are none")
+
+    monkeypatch.setattr("realtime_server.sdk.host.load_scorer", lambda *_: Closing())
+    monkeypatch.setattr("realtime_server.sdk.host.load_engine", fail)
+    before = threading.active_count()
+    with pytest.raises(WeightsError, match="there are none"):
+        AutoModelVLLM(engine="fake")
+    assert closed == ["realtime-server"]
+    assert threading.active_count() == before
+
+
 def test_what_is_missing_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REALTIME_SERVER_CACHE", str(tmp_path))
     with pytest.raises(WeightsError, match="models fetch"):
@@ -262,16 +281,18 @@ def test_what_is_missing_says_what_to_run(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 PROGRAM = """
-import numpy as np
+import sys
 from realtime_server import AutoModelVLLM
 model = AutoModelVLLM(engine="fake")
-print(model.generate(np.full(16000, 0.3, np.float32))[0]["text"])
+print(model.generate(sys.argv[1])[0]["text"])
 """
 
 
-def test_a_program_that_just_ends_ends_quietly() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr, done.returncode) == ("one two\n", "", 0)
+@pytest.mark.parametrize("mode", [[], ["-X", "dev"]])
+def test_a_program_that_just_ends_ends_quietly(mode: list[str], folder: Path) -> None:
+    command = [sys.executable, *mode, "-c", PROGRAM, folder / "two.flac"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("one two three\n", "", 0)
 
 
 def test_a_program_without_a_guard_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
