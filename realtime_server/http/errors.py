@@ -74,6 +74,10 @@ def explain(error: Exception) -> RequestError:
             large = code in ("too_big", "too_long")
             status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST
             return RequestError(str(error), status, param="file", code=code)
+        case BusyError(__cause__=OSError() as cause):
+            logger.error("a request failed: %s", cause)
+            words = f"{error}; try again later"
+            return RequestError(words, HTTPStatus.SERVICE_UNAVAILABLE, code="no_room")
         case BusyError():
             return RequestError(f"{error}; try again later", HTTPStatus.TOO_MANY_REQUESTS, code="busy")
         case UnsupportedError():

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, BinaryIO, Literal
 
 from python_multipart.exceptions import FormParserError
-from starlette.datastructures import UploadFile
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from realtime_server.http.errors import RequestError
 from realtime_server.http.options import HttpOptions
+from realtime_server.offline.audio_source import scarcity
 
 MOST_FIELDS = 100
 FIELD_BYTES = 1 << 18
@@ -124,25 +127,60 @@ def _unknown(field: Field, value: str) -> RequestError:
 async def read_form(request: Request, fields: Sequence[Field], options: HttpOptions) -> AsyncIterator[Form]:
     """Receive a form; its temporary file is there until the end of the block.
 
-    Raises RequestError: 400, 408, 413, 415; and ClientDisconnect.
+    Raises RequestError: 400, 408, 413, 415; BusyError where there is no room for it; and ClientDisconnect.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
-        sent = f"not {kind[:SHOWN]}" if kind else "and it has no Content-Type"
-        words = f"the request must be multipart/form-data, with the recording in the part `file`, {sent}"
-        raise RequestError(words, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, code="unsupported_media_type")
+    _check_kind(request.headers.get("content-type", ""))
     most = options.limits.file_bytes + options.form_bytes
     if _promised(request) > most:
         raise _too_big(options)
     counted = Request(request.scope, _Counted(request.receive, most, options))
-    try:
-        form = await counted.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=FIELD_BYTES)
-    except FormParserError:  # some versions of starlette answer it themselves
-        raise RequestError("the form cannot be read: it is no multipart/form-data") from None
+    form = await _parse(counted, options.form_bytes)
     try:
         yield Form(fields, form.multi_items())
     finally:
-        await form.close()
+        with suppress(OSError):  # what waits to be written has no room, and nobody needs it
+            await form.close()
+
+
+def _check_kind(header: str) -> None:
+    kind, parameters = parse_options_header(header)
+    refused = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    if kind.lower() != b"multipart/form-data":
+        sent = f"not {kind.decode('latin-1')[:SHOWN]}" if kind else "and it has no Content-Type"
+        words = f"the request must be multipart/form-data, with the recording in the part `file`, {sent}"
+        raise RequestError(words, refused, code="unsupported_media_type")
+    if parameters.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
+        raise RequestError("the charset of a form must be utf-8", refused, code="unsupported_media_type")
+
+
+async def _parse(request: Request, form_bytes: int) -> FormData:
+    parser = _Parser(request, form_bytes)
+    try:
+        with scarcity():
+            return await parser.parse()
+    except MultiPartException as error:
+        raise RequestError(error.message) from None
+    except FormParserError:  # some versions of starlette answer it themselves
+        raise RequestError("the form cannot be read: it is no multipart/form-data") from None
+
+
+class _Parser(MultiPartParser):
+    """Reads a form; its fields together hold no more than `form_bytes`, however much its recording may."""
+
+    def __init__(self, request: Request, form_bytes: int) -> None:
+        super().__init__(
+            request.headers, request.stream(), max_files=1, max_fields=MOST_FIELDS, max_part_size=FIELD_BYTES
+        )
+        self._left, self._most = form_bytes, form_bytes
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        """Take a piece of a part."""
+        if self._current_part.file is None:
+            self._left -= end - start
+            if self._left < 0:
+                words = f"the fields of the form hold more than {self._most} bytes, the limit"
+                raise RequestError(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, code="too_big")
+        super().on_part_data(data, start, end)
 
 
 class _Counted:

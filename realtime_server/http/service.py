@@ -104,7 +104,7 @@ class FileService:
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """Let the current task, which has a place, wait for what may never come."""
+        """Let the current task wait for what may never come; the end of the server cancels it."""
         if self.draining:
             raise stopping()
         task = _current_task()

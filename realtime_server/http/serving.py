@@ -20,8 +20,10 @@ from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import ConfigurationError
 from realtime_server.http.app import LiveService, make_app
+from realtime_server.http.fair_h11 import FairH11
 from realtime_server.http.options import HttpOptions
 from realtime_server.http.service import FileService
+from realtime_server.http.unread import DropsUnread
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
 
@@ -38,9 +40,9 @@ class HttpServer:
     def __init__(self, service: FileService, reader: AudioReader, app: FastAPI) -> None:
         self._service, self._reader, self._options = service, reader, service.options
         config = uvicorn.Config(
-            app, http="h11", ws="websockets-sansio", lifespan="off", log_config=None, log_level="warning",
-            access_log=False, server_header=False, timeout_graceful_shutdown=LEFT_S,
-            ws_max_size=self._options.message_bytes, ws_per_message_deflate=False,
+            DropsUnread(app, service), http=FairH11, ws="websockets-sansio", lifespan="off",
+            log_config=None, log_level="warning", access_log=False, server_header=False,
+            timeout_graceful_shutdown=LEFT_S, ws_max_size=self._options.message_bytes, ws_per_message_deflate=False,
             ws_ping_timeout=None,  # those who send first and read afterwards do not answer meanwhile; see SILENT_S
         )  # fmt: skip
         self._server = _Server(config)

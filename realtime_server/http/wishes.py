@@ -72,7 +72,12 @@ def _read_hotwords(form: Form, service: FileService) -> tuple[str, ...]:
             continue
         if service.capabilities.hotwords == "none" and name != "prompt":
             raise RequestError("this recognizer cannot use hotwords", param=name, code="unsupported")
-        found += _bounded(name, (word for text in form.texts(name) for word in m.split_words(text)), service)
+        texts = form.texts(name)
+        characters = sum(map(len, texts))
+        if characters > m.LONGEST_COMMAND:  # splitting takes a while
+            words = f"{characters} characters of {name} are too many; the limit is {m.LONGEST_COMMAND}"
+            raise RequestError(words, param=name)
+        found += _bounded(name, (word for text in texts for word in m.split_words(text)), service)
     return tuple(dict.fromkeys(found))
 
 

@@ -1,7 +1,8 @@
 """Recordings decoded beside a running server: a bounded number at once, each in a process of its own.
 
 The processes (see audio_worker.py) are started when first needed and used again for later recordings. One whose
-recording was cancelled, took too long or brought it down is killed; the next recording gets a fresh one. The event
+recording was cancelled, took too long or brought it down is killed; the next recording gets a fresh one. So does,
+once, a recording whose process died: the system may have killed it for want of memory. The event
 loop moves finished samples only, a minute of them in two megabytes.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +24,7 @@ import numpy as np
 from realtime_server.errors import AudioError, BusyError, ConfigurationError
 from realtime_server.offline import audio_worker
 from realtime_server.offline.audio_file import OnProgress
-from realtime_server.offline.audio_source import AudioLimits, Source, open_source
+from realtime_server.offline.audio_source import AudioLimits, Source, open_source, scarcity
 from realtime_server.offline.audio_worker import HEADER
 from realtime_server.offline.recording import Recording
 
@@ -51,8 +53,9 @@ class AudioReader:
     ) -> Recording:
         """Read a whole recording; one `channel`, counted from 0, or the average of all.
 
-        `on_progress` is called every few seconds of audio. Cancelling ends the work at once. Raises AudioError,
-        BusyError, and ConfigurationError where the extra `files` is not installed.
+        `on_progress` is called every few seconds of audio, from the beginning again if a process dies. Cancelling
+        ends the work at once. Raises AudioError, BusyError, and ConfigurationError where the extra `files` is not
+        installed.
         """
         self._refuse_when_closed()
         if not self._room:
@@ -74,7 +77,23 @@ class AudioReader:
         self._idle.clear()
 
     async def _decode(self, file: BinaryIO, channel: int | None, on_progress: OnProgress | None) -> Recording:
-        worker = await self._take()
+        try:
+            return await self._attempt(await self._take(), file, channel, on_progress)
+        except _DecoderDied as first:
+            logger.warning("a decoder died, exit status %s; its recording is tried once more", first.status)
+        file.seek(0)  # a position that both processes share
+        try:
+            return await self._attempt(await self._start(), file, channel, on_progress)
+        except _DecoderDied as second:
+            logger.warning("a recording brought its decoder down, exit status %s", second.status)
+            if second.status == -signal.SIGKILL:
+                raise BusyError("the decoder was killed; the server may be short of memory") from None
+        raise AudioError("the recording cannot be decoded: its decoder broke down", "undecodable")
+
+    async def _attempt(
+        self, worker: _Worker, file: BinaryIO, channel: int | None, on_progress: OnProgress | None
+    ) -> Recording:
+        """Decode in one process. Raises _DecoderDied if it dies, unless it was ended on purpose."""
         try:
             self._refuse_when_closed()  # meanwhile
             async with asyncio.timeout(self._limits.decode_s):
@@ -84,10 +103,7 @@ class AudioReader:
             raise AudioError(f"decoding the recording takes longer than {limit}", "too_slow") from None
         except (EOFError, ConnectionError):
             self._refuse_when_closed()
-            logger.warning("a recording brought its decoder down, exit status %s", await worker.stop())
-            raise AudioError(
-                "the recording cannot be decoded: its decoder broke down", "undecodable"
-            ) from None
+            raise _DecoderDied(await worker.stop()) from None
         finally:
             self._busy.discard(worker)
             if worker.usable and not self._closed:
@@ -100,16 +116,27 @@ class AudioReader:
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
-                break
+                self._busy.add(worker)
+                return worker
             await worker.stop()
-        else:
-            worker = await _Worker.start(self._limits)
+        return await self._start()
+
+    async def _start(self) -> _Worker:
+        worker = await _Worker.start(self._limits)
         self._busy.add(worker)
         return worker
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise BusyError("the server is stopping")
+
+
+class _DecoderDied(Exception):  # noqa: N818 - it is an event, caught where it is raised for
+    """A process ended in the middle of a recording."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class _Worker:
@@ -125,10 +152,15 @@ class _Worker:
 
     @classmethod
     async def start(cls, limits: AudioLimits) -> _Worker:
-        """Start one; its libraries load while it receives its first recording."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = _spawn(theirs.fileno(), limits)
+        """Start one; its libraries load while it receives its first recording. Raises BusyError."""
+        with scarcity():
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    process = _spawn(theirs.fileno(), limits)
+            except BaseException:
+                ours.close()
+                raise
         try:
             return cls(process, ours, *await asyncio.open_unix_connection(sock=ours, limit=READ_AHEAD))
         except BaseException:

@@ -11,19 +11,27 @@ import io
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import BinaryIO
 
 from realtime_server.core.settings import require_positive
-from realtime_server.errors import AudioError
+from realtime_server.errors import AudioError, BusyError
 
 Source = str | PathLike[str] | bytes | BinaryIO
 
 PIECE = 1 << 20  # bytes copied at a time
 # File objects whose descriptor holds the bytes that they read; that of an opened gzip file does not.
 PLAIN_FILES = (io.FileIO, io.BufferedReader, io.BufferedRandom, tempfile.SpooledTemporaryFile)
+_NO_ROOM = "there is no room for the recording on the server's disk"
+_NO_FILES = "the server has too many files and connections open"
+_NO_MEMORY = "the server is short of memory or processes"
+SCARCE = {
+    errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EMFILE: _NO_FILES, errno.ENFILE: _NO_FILES,
+    errno.ENOBUFS: _NO_MEMORY, errno.ENOMEM: _NO_MEMORY, errno.EAGAIN: _NO_MEMORY,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +52,39 @@ class AudioLimits:
         require_positive(self, tuple(field.name for field in fields(self)))
 
 
+@contextmanager
+def scarcity() -> Iterator[None]:
+    """Raise BusyError, caused by the OSError, where the machine lacks room, descriptors, memory or processes."""
+    try:
+        yield
+    except OSError as error:
+        if words := SCARCE.get(error.errno or 0):
+            raise BusyError(words) from error
+        raise
+
+
 def open_source(source: Source, limits: AudioLimits) -> BinaryIO:
     """Return a file of our own, unbuffered, at its beginning; the caller closes it.
 
     A file object is read from its beginning, or from where it stands if it cannot be rewound (a pipe). Raises
-    AudioError: unreadable, too_big.
+    AudioError: unreadable, too_big; and BusyError where there is no room for a copy.
     """
     if isinstance(source, str | PathLike):
         try:
-            return _open(source, limits)
+            with scarcity():
+                return _open(source, limits)
         except (OSError, ValueError) as error:  # ValueError: a null character
             why = getattr(error, "strerror", None) or str(error)
             raise AudioError(f"the recording cannot be opened: {why}", "unreadable") from None
+    with scarcity():
+        return _open_object(source, limits)
+
+
+def _open_object(source: bytes | BinaryIO, limits: AudioLimits) -> BinaryIO:
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     if isinstance(file, PLAIN_FILES) and not isinstance(getattr(file, "raw", None), io.BufferedIOBase):
+        if isinstance(file, tempfile.SpooledTemporaryFile):
+            file.rollover()  # fileno() would, and what then fails is no reason to read it in another way
         file.flush()  # of what its owner wrote
         with suppress(OSError):  # there is no /proc, or this is a pipe
             return _open(
@@ -88,7 +115,9 @@ def _copy(file: BinaryIO, limits: AudioLimits) -> BinaryIO:
             size += len(piece)
             if size > limits.file_bytes:
                 raise _too_big(limits)
-            copy.write(piece)
+            left = memoryview(piece)
+            while left:
+                left = left[copy.write(left) :]  # a disk that becomes full takes a part
         copy.seek(0)
     except BaseException:
         copy.close()

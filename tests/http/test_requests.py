@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -206,6 +207,8 @@ async def converse(files: Files, headers: str, body: bytes) -> bytes:
         ({"Content-Type": "application/x-www-form-urlencoded"}, b"file=a", 415, "not application/x-www-form"),
         ({}, TALK_WAV, 415, "and it has no Content-Type"),
         ({"Content-Type": "multipart/form-data"}, b"", 400, "boundary"),
+        ({"Content-Type": f"{HEAD}; charset=undefined"}, b"", 415, "charset of a form must be utf-8"),
+        ({"Content-Type": f"{HEAD}; charset=UTF-8"}, b"", 400, "there is no recording"),
         ({"Content-Type": HEAD}, b"", 400, "there is no recording"),
         ({"Content-Type": HEAD}, b"nonsense", 400, ""),
         ({"Content-Type": HEAD}, part("language", b"en") + b"--x--\r\n", 400, "there is no recording"),
@@ -224,6 +227,40 @@ async def test_a_form_that_is_none(headers: dict[str, str], body: bytes, status:
         assert (answer.status_code, error(answer)["type"]) == (status, "invalid_request_error")
         assert words in error(answer)["message"]
         assert (await files.post()).status_code == 200
+
+
+async def test_fields_that_are_too_much_together() -> None:
+    fields = part("keywords[]", b"," * 6000) * 2
+    headers = {"Content-Type": HEAD}
+    async with serving(options=SMALL) as files:
+        refused = await files.http.post(TRANSCRIPTIONS, content=fields + b"--x--\r\n", headers=headers)
+        assert (refused.status_code, error(refused)["code"]) == (413, "too_big")
+        assert "the fields of the form hold more than 10000 bytes" in error(refused)["message"]
+
+
+async def test_hotwords_are_counted_before_they_are_split() -> None:
+    async with serving() as files:
+        refused = await files.post(TRANSCRIPTIONS, **{"keywords[]": ["," * 40_000] * 2})
+        assert (refused.status_code, error(refused)["param"]) == (400, "keywords")
+        assert "80000 characters of keywords are too many" in error(refused)["message"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+async def test_no_room_for_an_upload(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*arguments: object, **options: object) -> object:
+        return Path("/dev/full").open("w+b")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    async with serving() as files:
+        for size in (1000, 2_000_000):  # decoded from memory, and received into a file
+            refused = await files.post(data=bytes(size))
+            assert (refused.status_code, error(refused)["code"]) == (503, "no_room")
+            assert "there is no room for the recording" in error(refused)["message"]
+            assert refused.headers["retry-after"] == "5"
+    assert "No space left on device" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 async def test_empty_fields_count_as_absent() -> None:

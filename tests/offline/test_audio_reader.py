@@ -128,13 +128,14 @@ async def test_one_that_waits_can_be_cancelled(reader: AudioReader) -> None:
     assert len(await waiting) == RATE
 
 
-async def test_cancelling_ends_the_work(reader: AudioReader) -> None:
+async def test_cancelling_ends_the_work(reader: AudioReader, caplog: pytest.LogCaptureFixture) -> None:
     async with Begun(reader) as task:
         assert decoders()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not decoders()
+    assert not caplog.records
     assert len(await reader.read(recording("wav"))) == RATE
 
 
@@ -171,14 +172,58 @@ async def test_closing_ends_all_reads(reader: AudioReader) -> None:
     assert not decoders()
 
 
-async def test_a_crash_costs_one_recording(reader: AudioReader) -> None:
-    async with Begun(reader) as task:
-        for process in decoders():
-            os.kill(process, signal.SIGSEGV)
-        with pytest.raises(AudioError, match="decoder broke down") as caught:
-            await task
-    assert caught.value.code == "undecodable"
+class Killer:
+    """Ends decoders in the middle of their work, as often as told; give `heard` as `on_progress`."""
+
+    def __init__(self, number: signal.Signals, times: int) -> None:
+        self._number, self._left, self._killed = number, times, set[int]()
+
+    def heard(self, seconds: float) -> None:
+        for process in decoders() - self._killed if self._left else ():
+            self._left -= 1
+            self._killed.add(process)
+            os.kill(process, self._number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+async def test_a_recording_whose_process_dies_is_tried_once_more(
+    reader: AudioReader, number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = silent_flac(0.2, RATE)
+    whole = await reader.read(data)
+    found = await reader.read(data, on_progress=Killer(number, 1).heard)
+    assert (len(found), found.notes) == (len(whole), whole.notes)
+    assert f"exit status -{number}; its recording is tried once more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (signal.SIGSEGV, AudioError, "decoder broke down"),
+        (signal.SIGKILL, BusyError, "may be short of memory"),
+    ],
+)
+async def test_two_crashes_cost_one_recording(
+    reader: AudioReader, number: signal.Signals, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        await reader.read(LONG, on_progress=Killer(number, 2).heard)
     assert len(await reader.read(recording("wav"))) == RATE
+
+
+async def test_no_descriptors_left(reader: AudioReader, tmp_path: Path) -> None:
+    (tmp_path / "talk.wav").write_bytes(recording("wav"))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = os.open(os.devnull, os.O_RDONLY)
+    os.close(opened)
+    try:
+        for room in range(4):  # descriptors run out at one place after another
+            resource.setrlimit(resource.RLIMIT_NOFILE, (opened + room, before[1]))
+            with pytest.raises(BusyError, match="too many files"):
+                await reader.read(tmp_path / "talk.wav")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(await reader.read(tmp_path / "talk.wav")) == RATE
 
 
 async def test_a_process_that_died_unused_is_replaced(reader: AudioReader) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
+import resource
+import signal
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from realtime_server.errors import AudioError, ConfigurationError
-from realtime_server.offline.audio_source import PIECE, AudioLimits, Source, open_source
+from realtime_server.errors import AudioError, BusyError, ConfigurationError
+from realtime_server.offline.audio_source import PIECE, SCARCE, AudioLimits, Source, open_source, scarcity
 
 DATA = bytes(range(256)) * 5000  # more than a piece
 assert len(DATA) > PIECE
@@ -65,6 +70,38 @@ def test_uploads(size: int) -> None:
     with tempfile.SpooledTemporaryFile(max_size=size) as upload:
         upload.write(DATA)
         assert content(upload) == DATA  # type: ignore[arg-type] # not declared to be one
+
+
+@contextmanager
+def file_sizes(most: int) -> Iterator[None]:
+    """Let this process write no file beyond a size; the error differs from a full disk's, its course does not."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_no_room_for_a_copy(spooled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCARCE, errno.EFBIG, "there is no room")
+    upload = tempfile.SpooledTemporaryFile(max_size=len(DATA) + 1) if spooled else io.BytesIO()  # noqa: SIM115
+    upload.write(DATA)
+    with file_sizes(PIECE + 1000), pytest.raises(BusyError, match="there is no room") as caught:
+        open_source(upload, AudioLimits())  # type: ignore[arg-type] # not declared to be one
+    assert isinstance(caught.value.__cause__, OSError)
+    upload.close()
+
+
+@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN", "ENOMEM"])
+def test_what_a_machine_may_lack(name: str) -> None:
+    with pytest.raises(BusyError), scarcity():
+        raise OSError(getattr(errno, name), name)
+    with pytest.raises(FileNotFoundError), scarcity():
+        raise FileNotFoundError(errno.ENOENT, name)
 
 
 def test_what_a_compressed_file_holds(tmp_path: Path) -> None:
