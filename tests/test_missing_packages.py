@@ -130,8 +130,7 @@ def test_vllm_without_its_torch(packages: Packages, serve: Serve) -> None:
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_without_torch_on_what_may_be_no_gpu(packages: Packages, serve: Serve, device: str) -> None:
     assert serve(NANO_TORCH, "--device", device) == (
-        f"the package 'torch' is not installed; run: {pip_install('torch')} "
-        f"(without a GPU add --extra-index-url {CPU_TORCH}, for a smaller build)"
+        f"the package 'torch' is not installed; run: {pip_install('torch')} ({CPU_TORCH})"
     )
 
 

@@ -21,7 +21,7 @@ from realtime_server.resources import pip_install
 
 logger = logging.getLogger(__name__)
 
-CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+CPU_TORCH = "without a GPU take PyTorch's build for the CPU, which is smaller: its own page says how"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,5 +194,5 @@ def _missing(error: ImportError, extra: str, device: str = "auto") -> Configurat
     what += " is not installed" if absent else f" cannot be imported ({error})"
     advice = how_to_install(device) if extra == "vllm" else f"run: {pip_install(extra)}"
     if package == "torch" and extra == "torch" and device != "cuda":
-        advice += f" (without a GPU add --extra-index-url {CPU_TORCH}, for a smaller build)"
+        advice += f" ({CPU_TORCH})"
     return ConfigurationError(f"{what}; {advice}")
