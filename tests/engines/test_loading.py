@@ -5,13 +5,27 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from realtime_server.core.jobs import Embeddings, EmbedJob, Window
+from realtime_server.engines.base import Embedder
 from realtime_server.engines.fake import FakeEmbedder
 from realtime_server.engines.loading import SpeakerOptions, load_embedder
 from realtime_server.errors import ConfigurationError, WeightsError
 from realtime_server.models.speaker_network import CAMPPLUS_FILE, ERES2NETV2_FILE
 from tests.models.speaker import weights_folder
+
+ERES2NETV2_WIDTH = 192
+
+
+async def embed_noise(embedder: Embedder) -> Embeddings:
+    """One window through a network, which is closed then."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 24_000).astype(np.float32)
+    try:
+        return await embedder.embed(EmbedJob(0, "s", 1, 0, 0, (Window(0, 24_000),), (noise,)))
+    finally:
+        await embedder.aclose()
 
 
 def test_the_fake_needs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,7 +51,7 @@ class TestNetwork:
         weights_folder()
         embedder = load_embedder(SpeakerOptions(), "network")
         await embedder.warmup()
-        await embedder.aclose()
+        assert (await embed_noise(embedder)).shape == (1, 192)
 
     def test_without_weights_it_says_what_to_run(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -78,10 +92,11 @@ class TestNetwork:
 
 
 @pytest.mark.torch
-def test_another_network_is_loaded_from_a_folder(tmp_path: Path) -> None:
+async def test_another_network_is_loaded_from_a_folder(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("scipy")
     from realtime_server.models.eres2netv2 import ERes2NetV2
 
     torch.save(ERes2NetV2().state_dict(), tmp_path / ERES2NETV2_FILE)
-    load_embedder(SpeakerOptions(model=tmp_path), "network")
+    vectors = await embed_noise(load_embedder(SpeakerOptions(model=tmp_path), "network"))
+    assert vectors.shape == (1, ERES2NETV2_WIDTH)

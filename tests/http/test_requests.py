@@ -359,6 +359,7 @@ async def test_a_client_that_leaves_while_its_recording_is_decoded() -> None:
         await asyncio.sleep(0.2)
         asking.cancel()
         await eventually(lambda: files.service.running == 0, within_s=5.0)
+        assert files.service.audio.held_s == 0
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_upload(caplog: pytest.LogCaptureFixture) -> None:

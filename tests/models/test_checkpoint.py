@@ -204,7 +204,12 @@ def test_missing_embeddings_are_named(folder: Path) -> None:
 
 def test_the_language_models_layers_are_left_alone(folder: Path) -> None:
     layers = {name: t for name, t in weights_of(folder).items() if not name.startswith("llm.model.layers")}
-    FunAsrNano.load(Checkpoint.open(rewrite(folder, layers | {"llm.model.layers.0.odd": torch.ones(1)})))
+    model = FunAsrNano.load(
+        Checkpoint.open(rewrite(folder, layers | {"llm.model.layers.0.odd": torch.ones(1)}))
+    )
+    loaded = model.state_dict()
+    assert loaded
+    assert not any(name.startswith("llm.model.layers") for name in loaded)
 
 
 # --- the CTC branch ----------------------------------------------------------------------------------------

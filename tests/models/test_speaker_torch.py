@@ -114,8 +114,11 @@ def test_weights_are_loaded_strictly(tmp_path: Path, kind: type[Any]) -> None:
 
 def test_old_files_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / ERES2NETV2_FILE
-    torch.save(random_weights(ERes2NetV2), path, _use_new_zipfile_serialization=False)
-    TorchNetwork.load(tmp_path)
+    weights = random_weights(ERes2NetV2)
+    torch.save(weights, path)
+    expected = TorchNetwork.load(tmp_path).embed(windows(150))
+    torch.save(weights, path, _use_new_zipfile_serialization=False)
+    assert np.array_equal(TorchNetwork.load(tmp_path).embed(windows(150)), expected)
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ async def test_start_in_a_running_session_aborts_its_decodes() -> None:
         await eventually(lambda: engine.running)
         live.feed("START")
         await eventually(lambda: engine.cancelled and not engine.running)
+        assert engine.waiting == 0
 
 
 async def test_unread_events_are_bounded_and_missing_ones_are_told() -> None:

@@ -118,6 +118,7 @@ async def test_clients_that_do_not_answer_the_close_are_not_waited_for() -> None
         )
         await eventually(lambda: service.sessions == 1)
         await asyncio.wait_for(service.server.stop(), PATIENCE_S / 2)
+        assert service.sessions == 0
         writer.transport.abort()
 
 

@@ -123,3 +123,5 @@ def test_it_ends_from_within() -> None:
 
     background.run(call())
     background.join()
+    with pytest.raises(RuntimeError):
+        background.run(nothing())
