@@ -32,6 +32,7 @@ from realtime_server.offline.options import FileOptions
 from realtime_server.offline.recording import Recording
 from realtime_server.offline.transcriber import Transcriber
 from realtime_server.offline.transcription import Transcription
+from realtime_server.realtime.patience import happens
 
 logger = logging.getLogger(__name__)
 
@@ -119,12 +120,12 @@ class FileService:
         self.draining = True
         for task in list(self._idle):
             task.cancel()
-        if await self._empties(within_s):
+        if await happens(self._empty, within_s):
             return
         logger.warning("%d requests had not finished after %g s", self.running, within_s)
         for task in list(self._running):
             task.cancel()
-        if not await self._empties(grace_s):
+        if not await happens(self._empty, grace_s):
             logger.warning("%d requests did not end", self.running)
 
     @asynccontextmanager
@@ -166,14 +167,6 @@ class FileService:
         if failed:
             notes.append(f"{failed} of {len(found.sentences)} sentences could not be recognised")
         return replace(found, notes=tuple(dict.fromkeys(notes)))
-
-    async def _empties(self, within_s: float) -> bool:
-        try:
-            async with asyncio.timeout(within_s):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 class HeldAudio:

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from realtime_server.core.jobs import Probabilities, Samples
 from realtime_server.core.segments import FRAME, SAMPLE_RATE
 from realtime_server.errors import WeightsError
+from realtime_server.models.fbank import MEL_BINS, fbank_options
 from realtime_server.models.onnx_session import InferenceSession, open_session
 
 Floats = NDArray[np.float32]
 
-MEL_BINS = 80
 CONTEXT = 2  # fbank frames on either side of the judged one
 SPLICE = 2 * CONTEXT + 1
 FEATURES = SPLICE * MEL_BINS  # width of the encoder's input
@@ -74,7 +74,7 @@ class FsmnStream:
     def __init__(self, model: FsmnVad) -> None:
         """Start before the first sample; FsmnVad.stream() does this."""
         self._model = model
-        self._fbank = knf.OnlineFbank(_fbank_options())
+        self._fbank = knf.OnlineFbank(fbank_options("hamming"))
         self._taken = 0  # fbank frames taken out so far
         self._frames: Floats = np.empty((0, MEL_BINS), np.float32)  # the context of frames not judged yet
         self._caches: list[Floats] = [np.zeros(CACHE_SHAPE, np.float32) for _ in range(CACHES)]
@@ -133,16 +133,6 @@ class FsmnStream:
         scores, self._caches = self._model.encode(spliced, self._caches)
         self._frames = self._frames[count:]
         return scores
-
-
-def _fbank_options() -> knf.FbankOptions:
-    options = knf.FbankOptions()
-    options.frame_opts.samp_freq = SAMPLE_RATE
-    options.frame_opts.window_type = "hamming"
-    options.frame_opts.dither = 0.0
-    options.mel_opts.num_bins = MEL_BINS
-    options.energy_floor = 0.0
-    return options
 
 
 def _read_normalisation(path: Path) -> tuple[Floats, Floats]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE, SAMPLES_PER_MS
-from realtime_server.models.speaker_network import MEL_BINS, Floats
+from realtime_server.models.fbank import MEL_BINS, fbank_options
+from realtime_server.models.speaker_network import Floats
 
 FULL_SCALE = float(1 << 15)  # the networks were trained on 16-bit sample values
 FRAME, SHIFT = 25 * SAMPLES_PER_MS, 10 * SAMPLES_PER_MS
@@ -23,7 +24,7 @@ def features(samples: Samples) -> Floats:
     """
     if samples.size < FRAME:
         raise ValueError(f"{samples.size} samples are no frame of {FRAME}")
-    fbank = knf.OnlineFbank(_options())
+    fbank = knf.OnlineFbank(fbank_options("povey"))
     fbank.accept_waveform(SAMPLE_RATE, samples * FULL_SCALE)
     fbank.input_finished()
     frames = np.empty((fbank.num_frames_ready, MEL_BINS), np.float32)
@@ -36,13 +37,3 @@ def features(samples: Samples) -> Floats:
 def samples_of(frames: int) -> int:
     """The fewest samples that hold so many frames."""
     return FRAME + (frames - 1) * SHIFT
-
-
-def _options() -> knf.FbankOptions:
-    options = knf.FbankOptions()
-    options.frame_opts.samp_freq = SAMPLE_RATE
-    options.frame_opts.window_type = "povey"
-    options.frame_opts.dither = 0.0
-    options.mel_opts.num_bins = MEL_BINS
-    options.energy_floor = 0.0
-    return options

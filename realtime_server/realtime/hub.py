@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from realtime_server.core.messages import Event
 from realtime_server.core.protocol import SessionCounts
 from realtime_server.errors import RealtimeServerError
+from realtime_server.realtime.patience import happens
 
 if TYPE_CHECKING:
     from realtime_server.realtime.session import RealtimeASRSession
@@ -160,18 +161,10 @@ class Hub:
         self.draining = True
         for session in list(self.sessions.values()):
             session.end()
-        if await self._empties(within_s):
+        if await happens(self._empty, within_s):
             return
         logger.warning("%d sessions had not finished after %g s", len(self.sessions), within_s)
         for session in list(self.sessions.values()):
             session.give_up("the server stops and cannot wait longer")
-        if not await self._empties(grace_s):
+        if not await happens(self._empty, grace_s):
             logger.warning("%d connections did not close", len(self.sessions))
-
-    async def _empties(self, within_s: float) -> bool:
-        try:
-            async with asyncio.timeout(within_s):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True

@@ -25,6 +25,16 @@ class Progressing(Protocol):
         """When that which is to do this job last finished anybody's, by `time.monotonic`."""
 
 
+async def happens(event: asyncio.Event, within_s: float) -> bool:
+    """Whether an event is set within this time."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 def never() -> float:
     """Whoever waits, waits for nobody else's answer."""
     return float("-inf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.loading import EngineOptions, load_engine, load_scorer
 from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, silence
+from tests.live.sessions import results_of
 
 pytestmark = pytest.mark.embedded
 
@@ -34,16 +34,7 @@ async def models() -> AsyncIterator[Models]:
 
 async def results(models: Models, pcm: bytes, *commands: str) -> list[dict[str, Any]]:
     """Feed audio as fast as it goes; return every result."""
-    async with RealtimeASRSession(*models) as session:
-        for command in ("START", *commands):
-            session.feed(command)
-        for start in range(0, len(pcm), 3200):
-            session.feed(pcm[start : start + 3200])
-        session.feed("STOP")
-        session.end()
-        messages = [json.loads(message) async for message in session.messages()]
-    assert not [message for message in messages if message.get("event") == "error"]
-    return [message for message in messages if "partial" in message]
+    return await results_of(RealtimeASRSession(*models), pcm, *commands)
 
 
 def texts(messages: list[dict[str, Any]]) -> set[str]:

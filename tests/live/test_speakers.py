@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from realtime_server.engines.loading import (
 )
 from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, silence
+from tests.live.sessions import results_of
 from tests.models.speaker import weights_folder
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
@@ -60,17 +60,9 @@ async def embedder() -> AsyncIterator[Embedder]:
 async def results(
     engine: Engine, scorer: Scorer, embedder: Embedder, samples: Samples
 ) -> list[dict[str, Any]]:
-    """Every result of a session that is fed as fast as it goes."""
-    pcm = pcm16(samples)
-    async with RealtimeASRSession(engine, scorer, SETTINGS, embedder=embedder) as session:
-        session.feed("START")
-        for start in range(0, len(pcm), 3200):
-            session.feed(pcm[start : start + 3200])
-        session.feed("STOP")
-        session.end()
-        messages = [json.loads(message) async for message in session.messages()]
-    assert not [message for message in messages if message.get("event") == "error"]
-    return [message for message in messages if "partial" in message]
+    """Every result of a session that tells speakers apart."""
+    session = RealtimeASRSession(engine, scorer, SETTINGS, embedder=embedder)
+    return await results_of(session, pcm16(samples))
 
 
 def speakers_at(sentences: list[dict[str, Any]], start: int, end: int) -> int | None:
