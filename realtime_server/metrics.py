@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
+from realtime_server.core.counts import SessionCounts
 from realtime_server.core.jobs import ClusterJob, EmbedJob, Job, ScoreJob
-from realtime_server.core.protocol import SessionCounts
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import EngineError
 

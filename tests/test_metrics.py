@@ -9,8 +9,8 @@ import numpy as np
 import prometheus_client
 from prometheus_client.parser import text_string_to_metric_families
 
+from realtime_server.core.counts import SessionCounts
 from realtime_server.core.jobs import ClusterJob, EmbedJob, Job, ScoreJob, WaitJob
-from realtime_server.core.protocol import SessionCounts
 from realtime_server.errors import EngineError
 from realtime_server.metrics import Metrics, Snapshot
 

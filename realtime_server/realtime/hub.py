@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from realtime_server.core.counts import SessionCounts
 from realtime_server.core.messages import Event
-from realtime_server.core.protocol import SessionCounts
 from realtime_server.errors import RealtimeServerError
 from realtime_server.realtime.patience import happens
 

@@ -29,6 +29,7 @@ from typing import Self
 
 from realtime_server.core import messages as m
 from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.counts import SessionCounts
 from realtime_server.core.jobs import (
     DecodeJob,
     EmbedJob,
@@ -37,7 +38,7 @@ from realtime_server.core.jobs import (
     ScoreJob,
     WaitJob,
 )
-from realtime_server.core.protocol import SessionCounts, SessionProtocol, State
+from realtime_server.core.protocol import SessionProtocol, State
 from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import ConfigurationError, EngineError, EngineTimeoutError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from realtime_server.core import messages as m
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Decoded, DecodeJob, Priority
-from realtime_server.core.protocol import SessionCounts, State
+from realtime_server.core.protocol import State
 from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.errors import EngineError, EngineTimeoutError
 from tests.audio import silence, speech_pattern, tone
@@ -680,13 +680,6 @@ def test_partials_that_were_due_and_not_asked_for_are_counted() -> None:
     driver.hear(np.concatenate([tone(0.3), silence(1.0)]))
     counts = driver.protocol.counts
     assert (counts.partials, counts.folded, counts.cancelled) == (1, 2, 1)
-
-
-def test_counts_of_connections_are_added() -> None:
-    whole = SessionCounts()
-    for n in (1, 20):
-        whole.add(SessionCounts(sessions=n, audio_samples=2 * n, errors=3 * n))
-    assert whole == SessionCounts(sessions=21, audio_samples=42, errors=63)
 
 
 def test_counts_read_like_a_log_line() -> None:

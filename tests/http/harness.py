@@ -12,7 +12,7 @@ import httpx2
 from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
-from realtime_server.core.protocol import SessionCounts
+from realtime_server.core.counts import SessionCounts
 from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.engines.fake import FakeEngine, FakeScorer
