@@ -25,11 +25,12 @@ from realtime_server.bench import speech, swarm
 from realtime_server.bench.figures import Report
 from realtime_server.bench.machine import Watch
 from realtime_server.bench.speech import Recording
-from realtime_server.core import messages as m
-from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.audio import SampleReader
 from realtime_server.core.jobs import Probabilities
 from realtime_server.core.segments import FRAME, SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings
+from realtime_server.core.setup import AudioFormat
+from realtime_server.core.wire_v1 import WireV1
 from realtime_server.engines.base import Scorer
 from realtime_server.engines.vad import FsmnScorer
 from realtime_server.models.fsmn_vad import FsmnVad
@@ -161,7 +162,7 @@ def _timed(work: Callable[[], object], audio_s: float) -> float:
 
 
 def _decoding(recording: Recording, seconds: int) -> float:
-    wire, reader = m.WireV1(), Pcm16Reader()
+    wire, reader = WireV1(), SampleReader(AudioFormat())
     packet = (recording.samples[:PACKET] * 32767).astype("<i2").tobytes()
 
     def work() -> None:
@@ -190,7 +191,7 @@ def _vad(recording: Recording, model: FsmnVad, seconds: int) -> float:
 
 
 def _encoding(recording: Recording, probabilities: Probabilities) -> float:
-    driver, wire = CoreDriver(recording, probabilities), m.WireV1()
+    driver, wire = CoreDriver(recording, probabilities), WireV1()
     for events in driver.hear(AFTER_S * SAMPLE_RATE // PACKET):
         wire.encode(events)
     turns = driver.hear(AFTER_S // 5 * SAMPLE_RATE // PACKET)

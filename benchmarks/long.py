@@ -32,6 +32,7 @@ from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Probabilities
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings
+from realtime_server.core.wire_v1 import WireV1
 from realtime_server.engines.vad import FsmnScorer
 from realtime_server.errors import ConfigurationError
 from realtime_server.models.fsmn_vad import FsmnVad
@@ -125,7 +126,7 @@ def _add_wire(
     report: Report, recording: Recording, probabilities: Probabilities, marks: Sequence[int]
 ) -> None:  # fmt: skip
     """Messages of protocol 1: they repeat what was locked."""
-    driver, wire = CoreDriver(recording, probabilities, SETTINGS), m.WireV1()
+    driver, wire = CoreDriver(recording, probabilities, SETTINGS), WireV1()
     times, sizes = [], []
     for _ in range(marks[-1]):
         turns = driver.hear(MINUTE)
@@ -137,7 +138,7 @@ def _add_wire(
         report.add(f"messages, size at minute {mark}", _median(sizes, mark), "kB/s")
 
 
-def _encode(wire: m.WireV1, turns: Sequence[Sequence[m.Event]], messages: list[str]) -> None:
+def _encode(wire: WireV1, turns: Sequence[Sequence[m.Event]], messages: list[str]) -> None:
     for events in turns:
         messages += wire.encode(events)
 

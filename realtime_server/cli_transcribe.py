@@ -17,9 +17,9 @@ from typing import Any
 from realtime_server import config, flags
 from realtime_server.cli_outputs import FORMATS, SEVERAL, Folder, Lines, Output, SingleFile, Stream
 from realtime_server.cli_progress import Progress
+from realtime_server.core.commands import split_words
 from realtime_server.core.endpointing_options import EndpointingOptions
 from realtime_server.core.jobs import Capabilities
-from realtime_server.core.messages import split_words
 from realtime_server.engines.base import Embedder
 from realtime_server.engines.loading import SpeakerOptions, load_embedder, load_engine, load_scorer
 from realtime_server.errors import AudioError, ConfigurationError, EngineError, UnsupportedError

@@ -4,6 +4,7 @@ RealtimeServerError
 ├── ConfigurationError      a flag, file or value the operator gave cannot work; says what to do
 ├── WeightsError            a model file is missing, damaged or refused; says what to do
 ├── ProtocolError           a client's message that cannot be obeyed; the text goes to the client
+│   └── FieldError          the same of one field of it, which is named
 ├── AudioError              a recording that cannot be used; the text goes to who sent it, `code` to programs
 ├── BusyError               too much is waiting already; the same request may work later
 └── EngineError             a recognizer or scorer failed
@@ -33,6 +34,14 @@ class WeightsError(RealtimeServerError):
 
 class ProtocolError(RealtimeServerError):
     """A client's message that cannot be obeyed; `str(error)` is what the client is told."""
+
+
+class FieldError(ProtocolError):
+    """A field of a client's message that cannot be obeyed; None: the message as a whole."""
+
+    def __init__(self, message: str, field: str | None, code: str = "bad_request") -> None:
+        super().__init__(message)
+        self.field, self.code = field, code
 
 
 AudioCode = Literal[

@@ -1,30 +1,67 @@
-"""Samples on their way in: PCM bytes to floats, and the audio that jobs still need."""
+"""Samples on their way in: bytes to floats, and the audio that jobs still need."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import FRAME, HOP
+from realtime_server.core.setup import AudioFormat, Encoding
+
+Channels = NDArray[np.float32]  # (channels, n)
 
 QUIET_WINDOW = (
     12 * HOP
 )  # a pause between words lasts about this long (120 ms); a plosive's closure is shorter
 
 
-class Pcm16Reader:
-    """PCM16 little-endian bytes, in any pieces, to float32 samples; an odd byte waits for the next piece."""
+class SampleReader:
+    """Bytes of a client's format, in any pieces, to float32 samples; what is not a whole sample waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, format: AudioFormat) -> None:
+        self._format = format
         self._carry = b""
 
-    def receive_bytes(self, data: bytes) -> Samples:
-        """Return the whole samples in the bytes so far, float32 (n,) in -1..1."""
+    def receive_bytes(self, data: bytes) -> Channels:
+        """Return the whole samples in the bytes so far, float32 (channels, n) in -1..1, at the format's rate."""
         if self._carry:
             data = self._carry + data
-        whole = len(data) & ~1
+        whole = len(data) - len(data) % self._format.frame_bytes
         self._carry = data[whole:]
-        return np.frombuffer(data, "<i2", whole // 2).astype(np.float32) / np.float32(32768)
+        return _read_samples(data[:whole], self._format.encoding).reshape(-1, self._format.channels).T
+
+
+def _read_samples(data: bytes, encoding: Encoding) -> Samples:
+    match encoding:
+        case "pcm_s16le":
+            return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+        case "pcm_f32le":
+            # What is no number, or louder than full scale, would harm more than its own moment.
+            return np.clip(np.nan_to_num(np.frombuffer(data, "<f4").astype(np.float32)), -1.0, 1.0)
+        case "mulaw":
+            return _MULAW[np.frombuffer(data, np.uint8)]
+        case _:
+            return _ALAW[np.frombuffer(data, np.uint8)]
+
+
+def _expand_mulaw() -> Samples:
+    """The 256 values of G.711 mu-law: sign, three bits of exponent, four of mantissa, all inverted."""
+    code = ~np.arange(256, dtype=np.uint8)
+    exponent, mantissa = (code >> 4 & 7).astype(np.int32), (code & 15).astype(np.int32)
+    magnitude = ((2 * mantissa + 33) << exponent) - 33
+    return (np.where(code & 128, -magnitude, magnitude) * 4 / 32768).astype(np.float32)
+
+
+def _expand_alaw() -> Samples:
+    """The 256 values of G.711 A-law, whose even bits are inverted; the sign bit is set for positive values."""
+    code = np.arange(256, dtype=np.uint8) ^ 0x55
+    exponent, mantissa = (code >> 4 & 7).astype(np.int32), (code & 15).astype(np.int32)
+    magnitude = np.where(exponent, (2 * mantissa + 33) << np.maximum(exponent - 1, 0), 2 * mantissa + 1)
+    return (np.where(code & 128, magnitude, -magnitude) * 8 / 32768).astype(np.float32)
+
+
+_MULAW, _ALAW = _expand_mulaw(), _expand_alaw()
 
 
 class AudioBuffer:

@@ -13,9 +13,11 @@ class SessionCounts:
 
     sessions: int = 0
     audio_samples: int = 0
+    speech_samples: int = 0  # in segments, of all channels together
     segments: int = 0
     sentences: int = 0
     partials: int = 0
+    shown: int = 0
     folded: int = 0
     cancelled: int = 0
     recovered: int = 0
@@ -29,7 +31,13 @@ class SessionCounts:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
+    def since(self, earlier: SessionCounts) -> SessionCounts:
+        """What happened after `earlier` was a copy of these counts."""
+        names = [field.name for field in fields(self)]
+        return SessionCounts(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
     def __str__(self) -> str:
-        shown = [f"audio {self.audio_samples / SAMPLE_RATE:.1f} s"]
-        shown += [f"{f.name} {getattr(self, f.name)}" for f in fields(self) if f.name != "audio_samples"]
-        return ", ".join(shown)
+        audio, speech = self.audio_samples / SAMPLE_RATE, self.speech_samples / SAMPLE_RATE
+        others = [f.name for f in fields(self) if not f.name.endswith("_samples")]
+        shown = [f"audio {audio:.1f} s", f"speech {speech:.1f} s"]
+        return ", ".join(shown + [f"{name} {getattr(self, name)}" for name in others])

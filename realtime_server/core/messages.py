@@ -1,26 +1,31 @@
 """What clients say and what they are told: typed commands, typed events, and the wire between.
 
-A `Wire` turns frames of one protocol into commands and events into messages. Text commands, whole lists and
-16 kHz belong to protocol 1 and so to `WireV1`; the session (protocol.py) knows only the types here.
+A `Wire` turns frames of one protocol into commands and events into messages: wire_v1.py, wire_v2.py. The session
+(protocol.py) knows only the types here.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
-from realtime_server.core.partials import join_texts
-from realtime_server.core.segments import Sentence, SpeakerChange, to_ms
+from realtime_server.core.segments import Sentence, SpeakerChange
+from realtime_server.core.setup import Setup, StartRequest
 
 # --- commands: what clients say ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin a session; inside a running one, discard it first."""
+    """Begin a session; inside a running one, discard it first.
+
+    setup: what a START with settings has come to; None begins one of protocol 1.  warnings: what was asked for and
+    cannot be had: code and message.
+    """
+
+    setup: Setup | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,9 @@ class SetReplacements:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """End the open utterance now; the session goes on."""
+    """End the open utterance now; the session goes on.  id: the client's, to be told when it is done."""
+
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +63,34 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Something that cannot be obeyed; it is answered with an error in its turn."""
+    """Something that cannot be obeyed; it is answered with an error in its turn.
+
+    field: of a START with settings.  protocol: the one in which the error is to be told.
+    """
 
     message: str
+    code: str = "bad_request"
+    field: str | None = None
+    protocol: int | None = None
 
 
-Command = Start | SetHotwords | SetLanguage | SetReplacements | Commit | Stop | Invalid
+Command = Start | StartRequest | SetHotwords | SetLanguage | SetReplacements | Commit | Stop | Invalid
 
 # --- events: what clients are told ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a session came to. Lags, in ms, are those of its partials and progress, stamped by the shell."""
+
+    audio_ms: int = 0
+    speech_ms: int = 0  # in segments, of all channels together
+    segments: int = 0
+    sentences: int = 0
+    partials_sent: int = 0
+    partials_skipped: int = 0  # that were due and not decoded, or decoded and not told
+    lag_p50_ms: int | None = None
+    lag_p95_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +103,15 @@ class Event:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
     """A session began; its clock stands at 0."""
+
+    setup: Setup = field(default_factory=Setup)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupChanged(Event):
+    """A command has changed what is in force; it comes before the command's acknowledgement."""
+
+    setup: Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +139,31 @@ class SegmentOpened(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentClosed(Event):
+    """Nobody speaks any more: the segment ends at sample `end`; its text will follow."""
+
+    channel: int
+    segment: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartialChanged(Event):
-    """The text so far of a segment that is not locked yet: samples [start, end)."""
+    """The text so far of a segment that is not locked yet: samples [start, end).
+
+    stable: its beginning that no later partial of the segment takes back.  unstable: the rest, put behind it.  Where
+    a later partial differs from what was stable, `text` does too.  lag_ms: how long ago the last of the audio was
+    received, stamped by the shell.
+    """
 
     channel: int
     segment: int
     start: int
     end: int
     text: str
+    stable: str = ""
+    unstable: str = ""
+    lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,19 +182,28 @@ class SegmentLocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakersRevised(Event):
-    """Locked sentences have other speakers than was told; nothing else about them changes."""
+    """Locked sentences have other speakers than was told; nothing else about them changes.
+
+    reason: more was heard of the voices ("live"), or all that there is ("final").
+    """
 
     changes: tuple[SpeakerChange, ...]
+    reason: Literal["live", "final"] = "live"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Event):
-    """Nothing changed but `upto`."""
+    """Nothing changed but `upto`.  received: samples that came.  lag_ms: age of sample `upto`, by the shell."""
+
+    received: int = 0
+    lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Event):
     """Everything that a COMMIT closed has been told."""
+
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +215,12 @@ class Finished(Event):
 class Stopped(Event):
     """The session is over; the connection may begin another."""
 
+    totals: Totals = field(default_factory=Totals)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Event):
-    """Something the operator should know; protocol 1 has no message for it."""
+    """What was asked for and cannot be had; protocol 1 has no message for it."""
 
     code: str
     message: str
@@ -164,10 +228,19 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Event):
-    """Something the client should know; the session goes on unless a Closing follows."""
+    """Something the client should know; the session goes on unless it is fatal: then a Closing follows.
+
+    field: of a START with settings.  channel, segment: whose audio it is about.  protocol: the one in which it is told,
+    None for that of the session.
+    """
 
     code: str
     message: str
+    fatal: bool = False
+    protocol: int | None = None
+    field: str | None = None
+    channel: int | None = None
+    segment: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,179 +259,3 @@ class Wire(Protocol):
 
     def encode(self, events: Sequence[Event]) -> list[str]:
         """Return the messages for events that are sent together, in order; superseded ones may be folded."""
-
-
-# --- protocol 1 -------------------------------------------------------------------------------------------
-
-LONGEST_COMMAND = 65_536  # characters; a frame of audio may be longer
-LONGEST_LANGUAGE = 100  # characters of a language's name
-_SEPARATORS = re.compile(r"[,，、\r\n]")
-_ARROW = re.compile(r"=>|->|→")
-
-
-def split_words(text: str) -> tuple[str, ...]:
-    """Split a list at commas of either script, `、` and line ends; empty items and repetitions are dropped."""
-    return tuple(dict.fromkeys(word for item in _SEPARATORS.split(text) if (word := item.strip())))
-
-
-def _read_replacements(text: str) -> SetReplacements | Invalid:
-    replacements: dict[str, str] = {}
-    for item in split_words(text):
-        sides = [side.strip() for side in _ARROW.split(item)]
-        if len(sides) > 2 or not sides[0]:
-            shown = _shorten(item)
-            return Invalid(
-                f"POSTPROCESS_HOTWORDS: cannot read '{shown}'; write spoken=>written, separated by commas"
-            )
-        replacements[sides[0]] = sides[-1]
-    return SetReplacements(replacements)
-
-
-def _read_language(name: str) -> SetLanguage | Invalid:
-    return (
-        SetLanguage(name) if len(name) <= LONGEST_LANGUAGE else Invalid(f"unknown language: {_shorten(name)}")
-    )
-
-
-def _shorten(text: str) -> str:
-    """What is repeated to a client, and kept for those who read its events, is never long."""
-    return text if len(text) <= 80 else text[:80] + "…"
-
-
-# Commands that take a value, which follows a colon.
-_WITH_VALUE: dict[str, Callable[[str], Command]] = {
-    "HOTWORDS": lambda value: SetHotwords(split_words(value)),
-    "LANGUAGE": lambda value: _read_language(value.strip()),
-    "POSTPROCESS_HOTWORDS": _read_replacements,
-}
-_PLAIN: dict[str, Callable[[], Command]] = {"START": Start, "STOP": Stop, "COMMIT": Commit}
-
-
-def _read_text(text: str) -> Command:
-    if len(text) > LONGEST_COMMAND:
-        return Invalid(f"a command of {len(text)} characters is too long; the limit is {LONGEST_COMMAND}")
-    text = text.strip()
-    name, colon, value = text.partition(":")
-    name = name.strip().upper()
-    if colon and name in _WITH_VALUE:
-        return _WITH_VALUE[name](value)
-    if text.upper() in _PLAIN:
-        return _PLAIN[text.upper()]()
-    if text.startswith("{"):
-        return Invalid(
-            'this server does not speak FunASR\'s older JSON protocol ({"mode": …}); '
-            "send the text START, then PCM16 audio, then STOP"
-        )
-    if re.match(r"START\s*\{", text, re.IGNORECASE):
-        return Invalid("START with settings (protocol 2) is not available in this version; send a bare START")
-    return Invalid(f"unknown command: {_shorten(text)}")
-
-
-def _dumps(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # Half a surrogate pair, as in an engine's error about a file name, has no UTF-8 and could not be sent.
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-class WireV1:
-    """Protocol 1: text commands; every result repeats the whole list of sentences, each encoded once."""
-
-    def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._sentences: dict[int, str] = {}  # encoded, by id, in lock order
-        self._locked: dict[int, Sentence] = {}  # the same, for speakers that are revised
-        self._open: dict[int, tuple[int, str]] = {}  # segments not locked yet: start, partial
-        self._upto = 0
-
-    def decode(self, frame: str | bytes) -> Iterable[Command | bytes]:
-        """Return one command or one piece of PCM16 audio; see Wire."""
-        return [_read_text(frame)] if isinstance(frame, str) else [frame]
-
-    def encode(self, events: Sequence[Event]) -> list[str]:
-        """Return the messages; consecutive changes of the transcript become one result."""
-        messages: list[str] = []
-        changed = False
-        for event in events:
-            if isinstance(event, Warned | Closing):
-                continue
-            direct = self._encode_direct(event)
-            if direct is None:
-                changed = self._receive_change(event) or changed
-                continue
-            if changed and not isinstance(event, Finished | Committed):
-                messages.append(self._result())
-            changed = False
-            messages += direct
-        return [*messages, self._result()] if changed else messages
-
-    def _encode_direct(self, event: Event) -> list[str] | None:
-        """Messages of an event that is told at once; None for a change of the transcript."""
-        match event:
-            case Started():
-                self._forget()
-                return [_dumps({"event": "started"})]
-            case HotwordsSet(words=words):
-                return [_dumps({"event": "hotwords_set", "hotwords": words})]
-            case LanguageSet(name=name):
-                return [_dumps({"event": "language_set", "language": name})]
-            case ReplacementsSet(replacements=mapping):
-                return [_dumps({"event": "postprocess_hotwords_set", "postprocess_hotwords": dict(mapping)})]
-            case Failed(message=message):
-                return [_dumps({"event": "error", "error": message})]
-            case Finished() | Committed():
-                self._upto = event.upto
-                final = self._result(final=True)
-                self._sentences.clear()
-                self._locked.clear()
-                self._open.clear()
-                return [final]
-            case Stopped():
-                return [_dumps({"event": "stopped"})]
-        return None
-
-    def _receive_change(self, event: Event) -> bool:
-        """Note a change of the transcript; True if clients should be told."""
-        self._upto = event.upto
-        match event:
-            case SegmentOpened(segment=segment, start=start):
-                self._open[segment] = (start, "")
-                return False
-            case PartialChanged(segment=segment, start=start, text=text):
-                self._open[segment] = (start, text)
-            case SegmentLocked(segment=segment, sentences=sentences):
-                self._open.pop(segment, None)
-                for sentence in sentences:
-                    if sentence.text:
-                        self._keep_sentence(sentence)
-            case SpeakersRevised(changes=changes):
-                shown = [change for change in changes if change.id in self._locked]
-                for change in shown:
-                    self._keep_sentence(replace(self._locked[change.id], speaker=change.after))
-                return bool(shown)
-        return True
-
-    def _keep_sentence(self, sentence: Sentence) -> None:
-        self._sentences[sentence.id] = self._encode_sentence(sentence)
-        self._locked[sentence.id] = replace(sentence, words=())
-
-    @staticmethod
-    def _encode_sentence(sentence: Sentence) -> str:
-        fields: dict[str, object] = {
-            "text": sentence.text, "start": sentence.start_ms, "end": sentence.end_ms,
-        }  # fmt: skip
-        if sentence.speaker is not None:
-            fields["spk"] = sentence.speaker
-        return _dumps(fields)
-
-    def _result(self, *, final: bool = False) -> str:
-        partial = "" if final else join_texts(text for _, text in self._open.values())
-        start = 0 if final else min((start for start, _ in self._open.values()), default=self._upto)
-        rest = {
-            "partial": partial,
-            "partial_start_ms": to_ms(start),
-            "duration_ms": to_ms(self._upto),
-            "is_final": final,
-        }
-        return '{"sentences":[' + ",".join(self._sentences.values()) + "]," + _dumps(rest)[1:]

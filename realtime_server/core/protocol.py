@@ -9,9 +9,9 @@ States and the commands they obey (anything not listed is refused with a Failed 
     ENDED       takes nothing and tells nothing more
 
 What arrives while COMMITTING or STOPPING waits in the inbox and is taken in order afterwards: a client may send
-START, settings and audio right behind a STOP. What happens meanwhile is told with the final, which is the next thing
-that the client hears. The caller feeds `receive_*`, then drains `jobs_to_run`, `jobs_to_hasten`,
-`jobs_to_cancel` and `events_to_send`, in this order, after every call.
+START, settings and audio right behind a STOP. In protocol 1 what happens meanwhile is told with the final, which is
+the next thing that the client hears; protocol 2 tells it as it happens. The caller feeds `receive_*`, then drains
+`jobs_to_run`, `jobs_to_hasten`, `jobs_to_cancel` and `events_to_send`, in this order, after every call.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from enum import Enum, auto
+from typing import Literal
 
 import numpy as np
 
@@ -26,16 +27,16 @@ from realtime_server.core import messages as m
 from realtime_server.core.counts import SessionCounts
 from realtime_server.core.inbox import Channels, Inbox
 from realtime_server.core.jobs import Capabilities, DecodeJob, Job, Result, ScoreJob
+from realtime_server.core.outbox import Outbox
 from realtime_server.core.postprocess import replace as replace_texts
 from realtime_server.core.recognition import Recognition
-from realtime_server.core.segments import SAMPLE_RATE, to_samples
-from realtime_server.core.session_options import SessionOptions
+from realtime_server.core.segments import Segment, to_samples
+from realtime_server.core.session_options import SessionOptions, Setting
 from realtime_server.core.settings import SessionSettings
+from realtime_server.core.setup import Setup, StartRequest
 from realtime_server.core.track import Track, TrackContext, TrackOutput
 from realtime_server.core.transcript import Lock, Transcript
 from realtime_server.core.turns import Turn, split_text
-
-PROGRESS = SAMPLE_RATE  # samples of `upto` after which a client is told, though nothing else changed
 
 
 class State(Enum):
@@ -65,20 +66,28 @@ class SessionProtocol:
         self._tracks: list[Track] = []
         self._transcript = Transcript()
         self._inbox: Inbox[m.Command | _End] = Inbox()
-        self._held: list[m.Event] = []  # until the final that STOP or COMMIT waits for
+        self._outbox = Outbox(self.counts)
+        self._setup = Setup()  # of the session that runs
+        self._commit_id: str | None = None
         self._ending: m.Closing | None = None
         self._ending_error: m.Failed | None = None
-        self._upto = self._told = 0
+        self._upto = 0
         self._jobs: list[Job] = []
         self._hastened: list[int] = []
         self._cancelled: list[int] = []
-        self._events: list[m.Event] = []
         self._in_flight: set[int] = set()
 
     # --- what happened ------------------------------------------------------------------------------------
 
+    def prepare(self, command: m.Command) -> m.Command:
+        """Return a command as it is to be received: a START with settings as what it comes to, or as what refuses it.
+
+        Audio that follows a `Start` is in the format of its `setup`, if it has one.
+        """
+        return self._options.prepare(command) if isinstance(command, StartRequest) else command
+
     def receive_command(self, command: m.Command) -> None:
-        """A client's command; answered now or, behind a pending STOP or COMMIT, in its turn."""
+        """A client's command, from `prepare`; answered now or, behind a pending STOP or COMMIT, in its turn."""
         self._receive(command)
 
     def receive_audio(self, samples: Channels) -> None:
@@ -140,8 +149,7 @@ class SessionProtocol:
 
     def events_to_send(self) -> list[m.Event]:
         """Events for the client, in order."""
-        events, self._events = self._events, []
-        return events
+        return self._outbox.take()
 
     # --- commands -----------------------------------------------------------------------------------------
 
@@ -173,52 +181,72 @@ class SessionProtocol:
             case _End():
                 self._end()
             case m.Start():
-                self._start()
+                self._start(item)
             case m.Stop() if self.state is State.ACTIVE:
                 self._stop()
             case m.Stop():
-                self._tell(m.Stopped(upto=self._upto))
-            case m.Commit():
-                self._commit()
-            case m.Invalid(message=message):
-                self._fail("bad_request", message)
+                self._tell(m.Stopped(upto=self._upto, totals=self._outbox.totals()))
+            case m.Commit(id=id):
+                self._commit(id)
+            case m.Invalid():
+                self._tell(m.Failed(
+                    upto=self._upto, code=item.code, message=item.message, field=item.field, protocol=item.protocol
+                ))  # fmt: skip
+            case m.SetHotwords() | m.SetLanguage() | m.SetReplacements():
+                self._set(item)
             case _:
-                for event in self._options.receive_command(item, self._upto):
-                    self._tell(event)
+                raise ValueError(f"{item!r} was not prepared")
 
-    def _start(self) -> None:
+    def _set(self, setting: Setting) -> None:
+        events = self._options.receive_command(setting, self._upto)
+        if not isinstance(events[0], m.Failed):
+            self._tell(m.SetupChanged(upto=self._upto, setup=self._options.setup))
+        for event in events:
+            self._tell(event)
+
+    def _start(self, start: m.Start) -> None:
         for job_id in self._in_flight:
             self._cancelled.append(job_id)
         self._in_flight.clear()
         self._jobs.clear()
         self._epoch += 1
+        setup = self._setup = self._options.begin(start)
         context = TrackContext(
             session=self._session,
             epoch=self._epoch,
-            settings=self._settings,
+            settings=replace(
+                self._settings,
+                endpointing=setup.endpointing,
+                speakers=setup.speakers,
+                partials=setup.partials,
+            ),
             capabilities=self._capabilities,
             ids=self._ids,
             options=lambda: self._options.decoding,
         )
-        self._tracks = [Track(channel, context) for channel in range(1)]
+        self._tracks = [Track(channel, context) for channel in range(setup.audio.channels)]
         self._transcript = Transcript()
-        self._upto = self._told = 0
+        self._upto = 0
+        self._outbox.begin(setup.protocol)
         self.counts.sessions += 1
         self.state = State.ACTIVE
-        self._tell(m.Started(upto=0))
+        self._tell(m.Started(upto=0, setup=setup))
+        for code, message in start.warnings:
+            self._tell(m.Warned(upto=0, code=code, message=message))
 
     def _stop(self) -> None:
         self.state = State.STOPPING
         for track in self._tracks:
             track.receive_last()
 
-    def _commit(self) -> None:
+    def _commit(self, id: str | None) -> None:
         if self.state is not State.ACTIVE:
             self._fail("bad_request", "Session is not active; send START first")
-        elif self._settings.endpointing.mode != "client":
+        elif self._setup.endpointing.mode != "client" and self._setup.protocol == 1:
             self._fail("bad_request", "COMMIT requires --endpoint-mode client")
         else:
             self.state = State.COMMITTING
+            self._commit_id = id
             for track in self._tracks:
                 track.receive_close_open()
 
@@ -258,7 +286,7 @@ class SessionProtocol:
     def _end_with(self, code: str, message: str, close_code: int) -> None:
         """End the session for cause: what was heard is decoded and told, then the error, then the close."""
         if self._ending_error is None:
-            self._ending_error = m.Failed(upto=self._upto, code=code, message=message)
+            self._ending_error = m.Failed(upto=self._upto, code=code, message=message, fatal=True)
         if self._ending:
             return
         self._ending = m.Closing(upto=self._upto, close_code=close_code, reason=code.replace("_", " "))
@@ -299,15 +327,15 @@ class SessionProtocol:
             ))  # fmt: skip
         for recognition in output.closed:
             assert recognition.segment
-            self.counts.segments += 1
+            self._close(recognition.segment)
             self.counts.folded += recognition.folded
-            self._transcript.receive_segment(recognition.segment)
         for recognition in output.shown:
             self._show(recognition)
         for recognition in output.settled:
             self._lock(recognition)
         if output.revised:
-            self._tell(m.SpeakersRevised(upto=self._upto, changes=output.revised))
+            reason: Literal["live", "final"] = "final" if self.state is State.STOPPING else "live"
+            self._tell(m.SpeakersRevised(upto=self._upto, changes=output.revised, reason=reason))
         if output.problem:
             self._fail("speakers", output.problem)
         for job in output.cancelled:
@@ -321,11 +349,20 @@ class SessionProtocol:
         self._in_flight.update(job.id for job in output.jobs)
         self._jobs += output.jobs
 
+    def _close(self, segment: Segment) -> None:
+        self.counts.segments += 1
+        self.counts.speech_samples += segment.end - segment.start
+        self._transcript.receive_segment(segment)
+        self._tell(m.SegmentClosed(
+            upto=self._upto, channel=segment.channel, segment=segment.index, end=segment.end
+        ))  # fmt: skip
+
     def _show(self, recognition: Recognition) -> None:
         self._advance_upto()
         self._tell(m.PartialChanged(
             upto=self._upto, channel=recognition.channel, segment=recognition.index,
             start=recognition.start, end=recognition.covered, text=recognition.shown,
+            stable=recognition.stable, unstable=recognition.unstable,
         ))  # fmt: skip
 
     def _lock(self, recognition: Recognition) -> None:
@@ -358,14 +395,15 @@ class SessionProtocol:
         self._tracks[segment.channel].receive_locked(lock.sentences)
         if lock.settled.error:
             span = f"{segment.start_ms / 1000:.1f} to {segment.end_ms / 1000:.1f} s"
-            self._fail(
-                "segment_failed", f"the audio from {span} could not be recognised: {lock.settled.error}"
-            )
+            text = f"the audio from {span} could not be recognised: {lock.settled.error}"
+            self._tell(m.Failed(
+                upto=self._upto, code="segment_failed", message=text, channel=segment.channel, segment=segment.index
+            ))  # fmt: skip
 
     def _advance_upto(self) -> None:
         self._upto = max(self._upto, min((track.accounted for track in self._tracks), default=0))
-        if self.state is State.ACTIVE and self._upto - self._told >= PROGRESS:
-            self._tell(m.Progress(upto=self._upto))
+        if self.state is State.ACTIVE:
+            self._outbox.tell_progress(self._upto, self._tracks[0].received)
 
     def _finish_wait(self) -> bool:
         """Leave COMMITTING or STOPPING if everything waited for is locked; True if the state changed."""
@@ -374,7 +412,7 @@ class SessionProtocol:
                 return False
             self.state = State.ACTIVE
             self._upto = self._tracks[0].received
-            self._tell_final(m.Committed(upto=self._upto))
+            self._outbox.tell_final(m.Committed(upto=self._upto, id=self._commit_id))
             return True
         if self.state is not State.STOPPING or not all(t.ended and not t.unsettled for t in self._tracks):
             return False
@@ -385,32 +423,17 @@ class SessionProtocol:
             return False
         self.state = State.ENDED if self._ending else State.IDLE
         self._upto = max(self._upto, min(track.heard for track in self._tracks))
-        self._tell_final(m.Finished(upto=self._upto))
+        self._outbox.tell_final(m.Finished(upto=self._upto))
         if self._ending is None:
-            self._tell(m.Stopped(upto=self._upto))
+            self._tell(m.Stopped(upto=self._upto, totals=self._outbox.totals()))
             return True
         if self._ending_error:
             self._tell(self._ending_error)
         self._tell(self._ending)
         return True
 
-    def _tell_final(self, final: m.Event) -> None:
-        """Tell what was held back: the final, which covers the segments locked meanwhile, then the errors."""
-        held, self._held = self._held, []
-        errors = [event for event in held if isinstance(event, m.Failed)]
-        for event in [*(event for event in held if not isinstance(event, m.Failed)), final, *errors]:
-            self._tell(event)
-
     def _tell(self, event: m.Event) -> None:
-        """Queue an event; what happens while STOP or COMMIT is pending comes with its final, which is next."""
-        if self.state in (State.COMMITTING, State.STOPPING):
-            if not isinstance(event, m.PartialChanged):
-                self._held.append(event)
-            return
-        if isinstance(event, m.PartialChanged | m.SegmentLocked | m.SpeakersRevised | m.Progress):
-            self._told = event.upto
-        self.counts.errors += isinstance(event, m.Failed)
-        self._events.append(event)
+        self._outbox.tell(event, ending=self.state in (State.COMMITTING, State.STOPPING))
 
     def _fail(self, code: str, message: str) -> None:
         self._tell(m.Failed(upto=self._upto, code=code, message=message))

@@ -14,6 +14,7 @@ A final that failed is tried once more; after that the latest partial stands in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from realtime_server.core.jobs import Decoded, DecodeJob, DecodeKind, Priority
@@ -62,6 +63,16 @@ class Recognition:
     def folded(self) -> int:
         """Partials that were due and not asked for; see PartialPlanner."""
         return self._planner.folded
+
+    @property
+    def stable(self) -> str:
+        """The beginning of the text so far that no later partial takes back."""
+        return self._stable.stable
+
+    @property
+    def unstable(self) -> str:
+        """What follows it."""
+        return self._stable.unstable
 
     def receive_position(self, position: int, *, load_ms: float) -> None:
         """Samples up to `position` are judged: ask for a partial if one is due."""
@@ -168,6 +179,7 @@ class Recognition:
         words = () if kept.recovered or cleaned.reduced else decoded.words or ()
         self.settled = Settled(
             text=kept.text, words=words, language=decoded.language, flags=flags,
+            confidence=None if kept.recovered else _confidence(decoded),
             eager=eager, noticed=self._noticed,
         )  # fmt: skip
 
@@ -183,6 +195,12 @@ class Recognition:
 
 def _cleaned(job: DecodeJob, decoded: Decoded) -> str:
     return clean(decoded.text, seconds=len(job.audio) / SAMPLE_RATE, finish=decoded.finish).text
+
+
+def _confidence(decoded: Decoded) -> float | None:
+    """How likely the recognizer takes its tokens to be, on (geometric) average; None if it does not say."""
+    scores = decoded.token_logprobs
+    return min(1.0, math.exp(sum(scores) / len(scores))) if scores else None
 
 
 def _same(job: DecodeJob, submitted: DecodeJob | None) -> bool:

@@ -56,3 +56,4 @@ class SessionSettings:
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
     speakers: bool = False  # tell voices apart; needs an Embedder
+    partials: bool = True  # decode what is being said, while it is said

@@ -266,6 +266,8 @@ class Track:
 
         A segment cut in mid-speech was shown past its cut; until it is locked, its text would say them twice.
         """
+        if not self._context.settings.partials:
+            return
         if self._open is None or (len(self._live) > 1 and self._live[-2].covered > self._open.start):
             return
         self._open.receive_position(self._endpointer.position, load_ms=self._load_ms)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 
 from realtime_server.core import messages as m
+from realtime_server.core.commands import LONGEST_COMMAND, split_words
 from realtime_server.core.jobs import Task
 from realtime_server.core.languages import code_of
 from realtime_server.core.session_options import SessionOptions
@@ -74,10 +75,10 @@ def _read_hotwords(form: Form, service: FileService) -> tuple[str, ...]:
             raise RequestError("this recognizer cannot use hotwords", param=name, code="unsupported")
         texts = form.texts(name)
         characters = sum(map(len, texts))
-        if characters > m.LONGEST_COMMAND:  # splitting takes a while
-            words = f"{characters} characters of {name} are too many; the limit is {m.LONGEST_COMMAND}"
+        if characters > LONGEST_COMMAND:  # splitting takes a while
+            words = f"{characters} characters of {name} are too many; the limit is {LONGEST_COMMAND}"
             raise RequestError(words, param=name)
-        found += _bounded(name, (word for text in texts for word in m.split_words(text)), service)
+        found += _bounded(name, (word for text in texts for word in split_words(text)), service)
     return tuple(dict.fromkeys(found))
 
 

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Self
 
 from realtime_server.core import messages as m
-from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.audio import Channels
 from realtime_server.core.counts import SessionCounts
 from realtime_server.core.jobs import (
     DecodeJob,
@@ -40,11 +40,15 @@ from realtime_server.core.jobs import (
 )
 from realtime_server.core.protocol import SessionProtocol, State
 from realtime_server.core.settings import SessionSettings
+from realtime_server.core.setup import AudioFormat
+from realtime_server.core.wire_v2 import Wires
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import ConfigurationError, EngineError, EngineTimeoutError
 from realtime_server.metrics import Metrics
+from realtime_server.realtime.audio_input import AudioInput, check_resampling
 from realtime_server.realtime.dispatch import Dispatcher, Ticket
 from realtime_server.realtime.hub import EventLog
+from realtime_server.realtime.lags import Lags
 from realtime_server.realtime.options import Clocks
 from realtime_server.realtime.patience import Progressing, answer_in_time
 from realtime_server.realtime.receipts import Receipts
@@ -90,9 +94,9 @@ class RealtimeASRSession:
         self._dispatcher = engine if isinstance(engine, Dispatcher) else Dispatcher(engine, clocks, metrics)
         self._scorer, self._embedder, self._observe, self._metrics = scorer, embedder, observe, metrics
         self._protocol = SessionProtocol(self.id, settings, engine.capabilities)
-        self._wire: m.Wire = m.WireV1()
-        self._pcm = Pcm16Reader()
-        self._receipts = Receipts()
+        self._wire: m.Wire = Wires(self.id)
+        self._input = AudioInput(AudioFormat())
+        self._receipts, self._lags = Receipts(), Lags()
         self._ended = asyncio.Event()
         self._running: dict[int, Run] = {}  # by the job's id
         self._tasks: set[asyncio.Task[None]] = set()  # theirs, and those told to stop that have not yet
@@ -115,7 +119,10 @@ class RealtimeASRSession:
         return self._reader.behind
 
     def feed(self, frame: str | bytes) -> None:
-        """Take one frame from the client: a text command or PCM16 audio, 16 kHz, mono. After `end`, do nothing."""
+        """Take one frame from the client: a text command, or audio in the format of the latest START.
+
+        After `end`, do nothing.
+        """
         if self._ended.is_set():
             return
         with self._guarded():
@@ -128,6 +135,7 @@ class RealtimeASRSession:
         if self._ended.is_set():
             return
         with self._guarded():
+            self._feed_audio(self._input.receive_end())
             self._protocol.receive_end()
             self._turn()
 
@@ -179,16 +187,24 @@ class RealtimeASRSession:
     # --- inside -------------------------------------------------------------------------------------------
 
     def _feed_item(self, item: m.Command | bytes) -> None:
-        if not isinstance(item, bytes):
-            if isinstance(item, m.Start):
-                self._pcm = Pcm16Reader()
-                self._receipts.receive_start()
-            self._protocol.receive_command(item)
+        if isinstance(item, bytes):
+            self._feed_audio(self._input.receive_bytes(item))
             return
-        samples = self._pcm.receive_bytes(item)
-        if len(samples):
-            self._note_audio(len(samples))
-            self._protocol.receive_audio(samples[None])
+        command = self._protocol.prepare(item)
+        if isinstance(command, m.Start) and command.setup:
+            command = check_resampling(command, command.setup.audio)
+        if isinstance(command, m.Start):
+            self._input = AudioInput(command.setup.audio if command.setup else AudioFormat())
+            self._receipts.receive_start()
+        elif isinstance(command, m.Stop):
+            self._feed_audio(self._input.receive_end())
+            self._input = AudioInput(AudioFormat())  # what follows belongs to no session
+        self._protocol.receive_command(command)
+
+    def _feed_audio(self, samples: Channels) -> None:
+        if samples.size:
+            self._note_audio(samples.shape[1])
+            self._protocol.receive_audio(samples)
 
     def _turn(self) -> None:
         """Do what the protocol wants done next."""
@@ -214,20 +230,33 @@ class RealtimeASRSession:
         now_s = asyncio.get_running_loop().time()
         for event in events:
             self._note_event(event)
-            self._note_age(event, now_s)
-        self.log.append(events)
+        self.log.append([self._stamp(event, now_s) for event in events])
 
-    def _note_age(self, event: m.Event, now_s: float) -> None:
-        """Measure how old a text is."""
+    def _stamp(self, event: m.Event, now_s: float) -> m.Event:
+        """Measure how old a text is, and say so in events that have a place for it."""
         match event:
             case m.Started():
                 self._receipts.begin()
-            case m.PartialChanged() if self._metrics and event.text:
-                self._metrics.observe_lag("partial", self._receipts.age_s(event.end, now_s))
+                self._lags = Lags()
+            case m.PartialChanged():
+                age_s = self._receipts.age_s(event.end, now_s)
+                if self._metrics and event.text:
+                    self._metrics.observe_lag("partial", age_s)
+                event = replace(event, lag_ms=self._note_lag(age_s))
+            case m.Progress():
+                event = replace(event, lag_ms=self._note_lag(self._receipts.age_s(event.upto, now_s)))
             case m.SegmentLocked() if self._metrics and any(s.text for s in event.sentences):
                 kind = "eager" if event.eager else "final"
                 self._metrics.observe_lag(kind, self._receipts.age_s(event.noticed, now_s))
+            case m.Stopped():
+                p50, p95 = self._lags.quantile(0.5), self._lags.quantile(0.95)
+                event = replace(event, totals=replace(event.totals, lag_p50_ms=p50, lag_p95_ms=p95))
         self._receipts.forget(event.upto)
+        return event
+
+    def _note_lag(self, age_s: float) -> int:
+        self._lags.add(1000 * age_s)
+        return round(1000 * age_s)
 
     def _note_event(self, event: m.Event) -> None:
         """Log what an operator should know; what a client said, and what was heard, appears at debug only."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.audio import SampleReader
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.core.setup import AudioFormat
 from realtime_server.offline.audio_file import resample
 from realtime_server.offline.inputs import Item, expand
 
@@ -70,12 +71,12 @@ class Cutter:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._pcm = Pcm16Reader()
+        self._pcm = SampleReader(AudioFormat())
         self._held = np.zeros(0, np.float32)
 
     def receive(self, audio: Any) -> Iterator[Samples]:
         """Take samples as to_samples() does, or PCM16 bytes, 16 kHz; yield the chunks that are full."""
-        samples = self._pcm.receive_bytes(audio) if isinstance(audio, bytes) else to_samples(audio)
+        samples = self._pcm.receive_bytes(audio)[0] if isinstance(audio, bytes) else to_samples(audio)
         held = np.concatenate([self._held, samples])
         full = len(held) // self._size * self._size
         self._held = held[full:]

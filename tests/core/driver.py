@@ -28,6 +28,7 @@ from realtime_server.core.jobs import (
 from realtime_server.core.protocol import SessionProtocol
 from realtime_server.core.segments import HOP, to_ms
 from realtime_server.core.settings import SessionSettings
+from realtime_server.core.wire_v2 import Wires
 
 CAPABILITIES = Capabilities(
     languages=frozenset({"en", "zh"}), hotwords="full", words=True, logprobs=False, prefix=False,
@@ -68,7 +69,7 @@ class Driver:
     ) -> None:
         self.decode, self.speak = decode, speak
         self.waiting: list[SpeakerJob] = []
-        self.wire = m.WireV1()
+        self.wire = Wires("s")
         self.protocol = SessionProtocol("s", settings or SessionSettings(), capabilities)
         self.events: list[m.Event] = []
         self.messages: list[dict[str, Any]] = []
@@ -85,7 +86,7 @@ class Driver:
         for text in texts:
             for item in self.wire.decode(text):
                 assert not isinstance(item, bytes)
-                self.protocol.receive_command(item)
+                self.protocol.receive_command(self.protocol.prepare(item))
                 self.turn()
 
     def hear(self, samples: Samples, packet: int = 1600) -> None:

@@ -3,29 +3,78 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.audio import AudioBuffer, Pcm16Reader
+from realtime_server.core.audio import AudioBuffer, SampleReader
 from realtime_server.core.segments import FRAME, HOP
+from realtime_server.core.setup import AudioFormat, Encoding
 from tests.audio import silence, tone
 
 
-@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=6))
-def test_bytes_in_any_pieces_give_the_same_samples(data: bytes, cuts: list[int]) -> None:
-    whole = Pcm16Reader().receive_bytes(data)
-    reader, edges = Pcm16Reader(), [0, *sorted(cuts), len(data)]
+@given(
+    st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=6),
+    st.sampled_from(get_args(Encoding)), st.integers(1, 8),
+)  # fmt: skip
+def test_bytes_in_any_pieces_give_the_same_samples(
+    data: bytes, cuts: list[int], encoding: Encoding, channels: int
+) -> None:
+    format = AudioFormat(encoding, 8_000, channels)
+    whole = SampleReader(format).receive_bytes(data)
+    reader, edges = SampleReader(format), [0, *sorted(cuts), len(data)]
     pieces = [reader.receive_bytes(data[a:b]) for a, b in pairwise(edges)]
-    assert np.array_equal(np.concatenate(pieces), whole)
+    assert whole.shape == (channels, len(data) // format.frame_bytes)
+    assert np.array_equal(np.concatenate(pieces, axis=1), whole)
+    assert whole.dtype == np.float32
+    assert np.isfinite(whole).all()
+    assert (np.abs(whole) <= 1).all()
 
 
 def test_pcm16_spans_minus_one_to_one() -> None:
-    samples = Pcm16Reader().receive_bytes(np.array([-32768, 0, 32767], "<i2").tobytes())
-    assert samples.dtype == np.float32
+    (samples,) = SampleReader(AudioFormat()).receive_bytes(np.array([-32768, 0, 32767], "<i2").tobytes())
     assert samples.tolist() == [-1.0, 0.0, 32767 / 32768]
+
+
+def test_floats_beyond_full_scale_are_clipped_and_what_is_no_number_is_silence() -> None:
+    data = np.array([0.25, -3.0, np.inf, -np.inf, np.nan], "<f4").tobytes()
+    (samples,) = SampleReader(AudioFormat("pcm_f32le")).receive_bytes(data)
+    assert samples.tolist() == [0.25, -1.0, 1.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "values"),
+    [
+        # from the tables of ITU-T G.711, scaled to 16 bits
+        (
+            "mulaw",
+            {
+                0x00: -32124,
+                0x80: 32124,
+                0x7F: 0,
+                0xFF: 0,
+                0xFE: 8,
+                0x7E: -8,
+                0xF0: 120,
+                0xEF: 132,
+                0xA5: 6652,
+            },
+        ),
+        ("alaw", {0xD5: 8, 0x55: -8, 0xD4: 24, 0xAA: 32256, 0x2A: -32256, 0xC5: 264, 0xF5: 528, 0x80: 5504}),
+    ],
+)
+def test_logarithmic_samples_are_those_of_the_standard(encoding: Encoding, values: dict[int, int]) -> None:
+    (samples,) = SampleReader(AudioFormat(encoding)).receive_bytes(bytes(values))
+    assert (samples * 32768).tolist() == list(values.values())
+
+
+def test_channels_are_interleaved() -> None:
+    data = np.arange(6, dtype="<i2").tobytes()
+    samples = SampleReader(AudioFormat(channels=2)).receive_bytes(data)
+    assert (samples * 32768).tolist() == [[0, 2, 4], [1, 3, 5]]
 
 
 def test_the_buffer_is_addressed_by_absolute_position() -> None:

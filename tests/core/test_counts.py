@@ -14,5 +14,5 @@ def test_counts_of_connections_are_added() -> None:
 
 def test_they_are_written_for_a_log_line() -> None:
     written = str(SessionCounts(sessions=2, audio_samples=24_000, errors=1))
-    assert written.startswith("audio 1.5 s, sessions 2, ")
+    assert written.startswith("audio 1.5 s, speech 0.0 s, sessions 2, ")
     assert written.endswith(", errors 1")

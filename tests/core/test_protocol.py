@@ -687,7 +687,7 @@ def test_counts_read_like_a_log_line() -> None:
     driver.hear(tone(1.0))
     driver.say("STOP")
     text = str(driver.protocol.counts)
-    assert text.startswith("audio 1.0 s, sessions 1, segments 1, sentences 1, partials 1")
+    assert text.startswith("audio 1.0 s, speech 1.0 s, sessions 1, segments 1, sentences 1, partials 1")
 
 
 def test_a_recognizer_without_hotwords_is_not_given_any_and_the_operator_is_told_once() -> None:

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from realtime_server.core import messages as m
+from realtime_server.core.endpointing_options import OFFLINE_SCHEDULE, EndpointingOptions
+from realtime_server.core.jobs import DecodingOptions
 from realtime_server.core.session_options import SessionOptions
 from realtime_server.core.settings import Limits, SessionSettings
+from realtime_server.core.setup import AudioFormat, EndpointingRequest, Setup, StartRequest
 from tests.core.driver import CAPABILITIES
 
 LIMITS = Limits(hotwords=3, hotword_characters=10)
@@ -87,3 +90,132 @@ def test_replacements_are_bounded_like_hotwords() -> None:
     assert isinstance(event, m.Failed)
     assert "4 replacements" in event.message
     assert it.replacements == {"a": "b"}
+
+
+# --- START with settings ------------------------------------------------------------------------------------
+
+
+SERVER = SessionSettings(
+    options=DecodingOptions(language="en", hotwords=("Ann",)), speakers=True,
+    endpointing=EndpointingOptions(mode="fixed", silence_ms=700), limits=LIMITS,
+)  # fmt: skip
+
+
+def begun(request: StartRequest, settings: SessionSettings = SERVER, **capabilities: object) -> m.Start:
+    it = SessionOptions(settings, replace(CAPABILITIES, **capabilities))  # type: ignore[arg-type]
+    start = it.prepare(request)
+    assert isinstance(start, m.Start)
+    assert it.setup.protocol == 1, "nothing is in force before the session begins"
+    assert it.begin(start) == start.setup == it.setup
+    return start
+
+
+def test_what_is_not_asked_for_is_as_the_server_has_it() -> None:
+    setup = begun(StartRequest()).setup
+    assert setup == Setup(
+        language="en", hotwords=("Ann",), protocol=2, endpointing=SERVER.endpointing, speakers=True
+    )
+
+
+def test_what_is_asked_for_is_in_force() -> None:
+    audio = AudioFormat("mulaw", 8000, 2)
+    it = SessionOptions(SERVER, replace(CAPABILITIES, logprobs=True))
+    request = StartRequest(
+        audio=audio, language="zh", hotwords=("李",), replacements={"a": "b"}, words=True, speakers=False,
+        confidence=True, events=False, partials=False,
+        endpointing=EndpointingRequest(mode="client", max_segment_ms=5000, eager_ms=300),
+    )  # fmt: skip
+    start = it.prepare(request)
+    assert isinstance(start, m.Start)
+    assert start.warnings == ()
+    setup = it.begin(start)
+    assert setup == Setup(
+        language="zh", hotwords=("李",), replacements={"a": "b"}, protocol=2, audio=audio, words=True,
+        confidence=True, events=False, partials=False,
+        endpointing=EndpointingOptions(mode="client", silence_ms=700, max_segment_ms=5000, eager_ms=300),
+    )  # fmt: skip
+    assert (it.decoding.language, it.decoding.words, it.decoding.logprobs) == ("zh", True, True)
+    assert it.replacements == {"a": "b"}
+
+
+def test_a_language_may_be_left_to_detection_where_the_server_has_one() -> None:
+    setup = begun(StartRequest(language="")).setup
+    assert setup
+    assert setup.language is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "capabilities", "code", "field", "in_force"),
+    [
+        (StartRequest(words=True), {"words": False}, "words", "words", False),
+        (StartRequest(confidence=True), {"logprobs": False}, "confidence", "confidence", False),
+        (StartRequest(hotwords=("x",)), {"hotwords": "none"}, "hotwords", "hotwords", ()),
+        (StartRequest(hotwords=("x",)), {"hotwords": "soft"}, "hotwords", "hotwords", ("x",)),
+    ],
+)
+def test_what_the_recognizer_lacks_is_a_warning_and_not_in_force(
+    request_: StartRequest, capabilities: dict[str, object], code: str, field: str, in_force: object
+) -> None:
+    start = begun(request_, **capabilities)
+    assert [warning[0] for warning in start.warnings] == [code]
+    assert getattr(start.setup, field) == in_force
+
+
+def test_speakers_where_the_server_tells_none_apart_is_a_warning() -> None:
+    start = begun(StartRequest(speakers=True), SessionSettings())
+    assert [warning[0] for warning in start.warnings] == ["speakers"]
+    assert start.setup
+    assert not start.setup.speakers
+
+
+@pytest.mark.parametrize(
+    ("request_", "field", "words"),
+    [
+        (StartRequest(language="de"), "language", "cannot be told the language 'de'"),
+        (StartRequest(hotwords=tuple("abcd")), "hotwords", "the limit is 3"),
+        (StartRequest(replacements={"a": "b", "c": "d"}), "replacements", "the limit is 3"),
+        (
+            StartRequest(endpointing=EndpointingRequest(mode="client", silence_ms=500)),
+            "endpointing.silence_ms",
+            "goes with mode fixed, not client",
+        ),
+        (
+            StartRequest(endpointing=EndpointingRequest(schedule=OFFLINE_SCHEDULE)),
+            "endpointing.schedule",
+            "goes with mode dynamic, not fixed",
+        ),
+        (
+            StartRequest(endpointing=EndpointingRequest(max_segment_ms=30_001)),
+            "endpointing.max_segment_ms",
+            "at most 30000 on this server",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name_and_nothing_is_in_force(
+    request_: StartRequest, field: str, words: str
+) -> None:
+    it = SessionOptions(SERVER, CAPABILITIES)
+    before = it.setup
+    refused = it.prepare(request_)
+    assert isinstance(refused, m.Invalid)
+    assert (refused.field, refused.protocol) == (field, 2)
+    assert words in refused.message
+    assert it.setup == before
+
+
+def test_a_bare_start_keeps_what_commands_have_set_and_nothing_else() -> None:
+    it = SessionOptions(SERVER, CAPABILITIES)
+    start = it.prepare(StartRequest(audio=AudioFormat("alaw", 8000), words=True, speakers=False))
+    assert isinstance(start, m.Start)
+    it.begin(start)
+    it.receive_command(m.SetLanguage("zh"), 0)
+    it.receive_command(m.SetHotwords(("b",)), 0)
+    assert it.begin(m.Start()) == Setup(
+        language="zh", hotwords=("b",), endpointing=SERVER.endpointing, speakers=True
+    )
+
+
+def test_words_are_decoded_where_speakers_need_them_and_told_where_they_were_asked_for() -> None:
+    it = SessionOptions(SERVER, CAPABILITIES)
+    assert it.decoding.words
+    assert not it.setup.words

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.audio import Pcm16Reader
+from realtime_server.core.audio import SampleReader
+from realtime_server.core.setup import AudioFormat
 from realtime_server.offline.recording import BLOCK, Recording, to_pcm16
 
 WHOLE = np.random.default_rng(0).integers(-32768, 32768, 3 * BLOCK + 1000).astype("<i2")
@@ -50,5 +51,6 @@ def test_16_bits_are_rounded_and_clipped() -> None:
 
 def test_16_bit_samples_are_those_of_the_live_service() -> None:
     recording = Recording()
-    recording.append(to_pcm16(Pcm16Reader().receive_bytes(WHOLE.tobytes())))
-    assert np.array_equal(recording.read(0, len(WHOLE)), Pcm16Reader().receive_bytes(WHOLE.tobytes()))
+    (live,) = SampleReader(AudioFormat()).receive_bytes(WHOLE.tobytes())
+    recording.append(to_pcm16(live))
+    assert np.array_equal(recording.read(0, len(WHOLE)), live)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from realtime_server.core.messages import LONGEST_COMMAND
+from realtime_server.core.commands import LONGEST_COMMAND
 from realtime_server.core.settings import Limits
 from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.realtime.server import ServerOptions

@@ -16,7 +16,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from realtime_server import config, flags
-from realtime_server.core.messages import Invalid, WireV1
+from realtime_server.core.messages import Invalid
+from realtime_server.core.wire_v1 import WireV1
 from realtime_server.engines.loading import load_engine, load_scorer
 from tests.audio import pcm16, silence, tone
 from tests.realtime.harness import Client, Message, serving

@@ -1,0 +1,57 @@
+"""A client's audio, in the format it declared, to what sessions work on: float32, 16 kHz, one row per channel."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from realtime_server.core import messages as m
+from realtime_server.core.audio import Channels, SampleReader
+from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.core.setup import AudioFormat
+
+if TYPE_CHECKING:
+    import soxr
+
+QUALITY = "HQ"  # soxr's; its filter delays by a few ms, which `receive_end` gives back
+
+
+def check_resampling(start: m.Start, format: AudioFormat) -> m.Start | m.Invalid:
+    """Return the START, or what refuses it if its rate needs a package that is not installed."""
+    if format.sample_rate == SAMPLE_RATE or importlib.util.find_spec("soxr"):
+        return start
+    text = f"sample_rate must be {SAMPLE_RATE} here: the server lacks soxr, of realtime-server[files]"
+    return m.Invalid(text, field="sample_rate", protocol=2)
+
+
+class AudioInput:
+    """One session's audio. Other rates than 16 kHz are resampled by one filter from START to STOP, without seams."""
+
+    def __init__(self, format: AudioFormat) -> None:
+        self._reader = SampleReader(format)
+        self._channels = format.channels
+        self._resampler = _make_resampler(format) if format.sample_rate != SAMPLE_RATE else None
+
+    def receive_bytes(self, data: bytes) -> Channels:
+        """Return what can be heard by now, float32 (channels, n), 16 kHz."""
+        return self._resample(self._reader.receive_bytes(data), last=False)
+
+    def receive_end(self) -> Channels:
+        """No more will come: return what the resampler still holds."""
+        return self._resample(np.zeros((self._channels, 0), np.float32), last=True)
+
+    def _resample(self, samples: Channels, *, last: bool) -> Channels:
+        if self._resampler is None or not (samples.size or last):
+            return samples
+        resampled = self._resampler.resample_chunk(np.ascontiguousarray(samples.T), last=last).T
+        return np.clip(resampled, -1.0, 1.0, dtype=np.float32)
+
+
+def _make_resampler(format: AudioFormat) -> soxr.ResampleStream:
+    import soxr
+
+    return soxr.ResampleStream(
+        format.sample_rate, SAMPLE_RATE, format.channels, dtype="float32", quality=QUALITY
+    )
