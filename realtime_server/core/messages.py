@@ -109,23 +109,23 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupChanged(Event):
-    """A command has changed what is in force; it comes before the command's acknowledgement."""
+    """A command has changed what is in force to this."""
 
-    setup: Setup
+    setup: Setup = field(default_factory=Setup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HotwordsSet(Event):
+class HotwordsSet(SetupChanged):
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageSet(Event):
+class LanguageSet(SetupChanged):
     name: str  # as the client sent it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacementsSet(Event):
+class ReplacementsSet(SetupChanged):
     replacements: Mapping[str, str]
 
 

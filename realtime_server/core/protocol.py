@@ -31,7 +31,7 @@ from realtime_server.core.outbox import Outbox
 from realtime_server.core.postprocess import replace as replace_texts
 from realtime_server.core.recognition import Recognition
 from realtime_server.core.segments import Segment, to_samples
-from realtime_server.core.session_options import SessionOptions, Setting
+from realtime_server.core.session_options import SessionOptions
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.setup import Setup, StartRequest
 from realtime_server.core.track import Track, TrackContext, TrackOutput
@@ -193,16 +193,10 @@ class SessionProtocol:
                     upto=self._upto, code=item.code, message=item.message, field=item.field, protocol=item.protocol
                 ))  # fmt: skip
             case m.SetHotwords() | m.SetLanguage() | m.SetReplacements():
-                self._set(item)
+                for event in self._options.receive_command(item, self._upto):
+                    self._tell(event)
             case _:
                 raise ValueError(f"{item!r} was not prepared")
-
-    def _set(self, setting: Setting) -> None:
-        events = self._options.receive_command(setting, self._upto)
-        if not isinstance(events[0], m.Failed):
-            self._tell(m.SetupChanged(upto=self._upto, setup=self._options.setup))
-        for event in events:
-            self._tell(event)
 
     def _start(self, start: m.Start) -> None:
         for job_id in self._in_flight:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from realtime_server.core.messages_v2 import Message
 
+UNION = get_origin(int | None)
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: Mapping[object, str] = {
-    int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null",
+    int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null",
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def _schema(hint: Any) -> dict[str, Any]:
         return _object(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
-    if origin in (Union, types.UnionType):
+    if origin in (Union, UNION):
         return {"anyOf": [_schema(argument) for argument in arguments]}
     if origin is tuple and arguments[-1] is Ellipsis:
         return {"type": "array", "items": _schema(arguments[0])}

@@ -124,7 +124,7 @@ class SessionOptions:
                 return self._set_language(command.name, upto)
             self._check_list("replacements", [*command.replacements.keys(), *command.replacements.values()])
             self.setup = replace(self.setup, replacements=dict(command.replacements))
-            return [m.ReplacementsSet(upto=upto, replacements=self.replacements)]
+            return [m.ReplacementsSet(upto=upto, setup=self.setup, replacements=self.replacements)]
         except ProtocolError as error:
             return [m.Failed(upto=upto, code="bad_request", message=str(error))]
 
@@ -156,7 +156,7 @@ class SessionOptions:
     def _set_hotwords(self, words: tuple[str, ...], upto: int) -> list[m.Event]:
         self.setup = replace(self.setup, hotwords=self._read_hotwords(words))
         safe = tuple(word for word in map(neutralise, words) if word)
-        events: list[m.Event] = [m.HotwordsSet(upto=upto, words=safe)]
+        events: list[m.Event] = [m.HotwordsSet(upto=upto, setup=self.setup, words=safe)]
         if safe and self._capabilities.hotwords != "full" and not self._warned:
             self._warned = True
             events.append(m.Warned(upto=upto, code="hotwords", message=self._hotwords_warning))
@@ -164,7 +164,7 @@ class SessionOptions:
 
     def _set_language(self, name: str, upto: int) -> list[m.Event]:
         self.setup = replace(self.setup, language=self._check_language(code_of(name), name))
-        return [m.LanguageSet(upto=upto, name=name)]
+        return [m.LanguageSet(upto=upto, setup=self.setup, name=name)]
 
     def _check_language(self, code: str | None, name: str) -> str | None:
         known = self._capabilities.languages

@@ -21,7 +21,6 @@ from realtime_server.core.messages import (
     SegmentClosed,
     SegmentLocked,
     SegmentOpened,
-    SetupChanged,
     SpeakersRevised,
     Started,
     Stopped,
@@ -59,7 +58,7 @@ class WireV1:
         messages: list[str] = []
         changed = False
         for event in events:
-            if isinstance(event, Warned | Closing | SetupChanged):
+            if isinstance(event, Warned | Closing):
                 continue
             direct = self._encode_direct(event)
             if direct is None:

@@ -86,7 +86,11 @@ def test_what_fails_is_told_behind_its_sentence_by_its_segment() -> None:
 def test_a_segment_without_words_takes_its_partial_back() -> None:
     driver = started(lambda job: Decoded("Um" if job.kind == "partial" else "", finish="gated"))
     driver.hear(np.concatenate([tone(0.7), silence(1.0)]))
-    assert [kind for kind in types(driver) if kind != "progress"][-3:] == ["partial", "speech_ended", "no_sentence"]
+    assert [kind for kind in types(driver) if kind != "progress"][-3:] == [
+        "partial",
+        "speech_ended",
+        "no_sentence",
+    ]
     assert of(driver, "partial")[0]["unstable"] == "Um"
 
 

@@ -23,7 +23,7 @@ def every_message() -> list[dict[str, Any]]:
     revised = m.SpeakersRevised(upto=0, changes=(SpeakerChange(3, 1, None),))
     events = [
         m.Started(upto=0, setup=SETUP),
-        m.SetupChanged(upto=0, setup=SETUP),
+        m.LanguageSet(name="en", upto=0, setup=SETUP),
         *(event for event, _ in ALL),
     ]
     events += [revised, locked(sentence(words=(), language=None, speaker=None)), m.Finished(upto=5)]

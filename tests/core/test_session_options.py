@@ -60,7 +60,9 @@ def test_what_the_recognizer_does_with_them_is_told_once(support: str, used: tup
 
 def test_a_language_by_any_name() -> None:
     it = options()
-    assert it.receive_command(m.SetLanguage("中文"), 0) == [m.LanguageSet(upto=0, name="中文")]
+    assert it.receive_command(m.SetLanguage("中文"), 0) == [
+        m.LanguageSet(upto=0, name="中文", setup=it.setup)
+    ]
     assert it.decoding.language == "zh"
     it.receive_command(m.SetLanguage("auto"), 0)
     assert it.decoding.language is None

@@ -9,7 +9,6 @@ import pytest
 
 from realtime_server.core import messages as m
 from realtime_server.core.segments import Sentence, SpeakerChange
-from realtime_server.core.setup import Setup
 from realtime_server.core.wire_v1 import WireV1
 
 
@@ -91,7 +90,6 @@ def test_each_event_has_its_message(event: m.Event, message: dict[str, Any]) -> 
     [
         opened(0, 0),
         m.SegmentClosed(upto=0, channel=0, segment=0, end=160),
-        m.SetupChanged(upto=0, setup=Setup()),
         m.Warned(upto=0, code="c", message="w"),
         m.Closing(upto=0, close_code=1008, reason="r"),
     ],

@@ -111,15 +111,16 @@ def test_a_session_begins_with_every_value_in_force() -> None:
     }  # fmt: skip
     head = {"session": "s", "seq": 0, "settings": settings}
     assert messages(m.Started(upto=0, setup=setup), setup=None) == [{"type": "started", **head}]
-    assert messages(m.SetupChanged(upto=0, setup=setup), setup=None) == [{"type": "settings", **head}]
+    for changed in (
+        m.HotwordsSet(upto=0, setup=setup, words=()), m.LanguageSet(upto=0, setup=setup, name="zh"),
+        m.ReplacementsSet(upto=0, setup=setup, replacements={}),
+    ):  # fmt: skip
+        assert messages(changed, setup=None) == [{"type": "settings", **head}]
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        m.HotwordsSet(upto=0, words=("a",)),
-        m.LanguageSet(upto=0, name="en"),
-        m.ReplacementsSet(upto=0, replacements={}),
         m.Closing(upto=0, close_code=1008, reason="r"),
         m.SpeakersRevised(upto=0, changes=(SpeakerChange(99, 0, 1),)),
     ],

@@ -14,7 +14,8 @@ from tests.realtime.process import served
 from tests.realtime.test_http import ask, raw
 
 LINE = re.compile(
-    r"session [0-9a-f]{12} ended: audio [\d.]+ s, sessions \d+, segments \d+, sentences \d+, partials \d+, "
+    r"session [0-9a-f]{12} ended: audio [\d.]+ s, speech [\d.]+ s, sessions \d+, segments \d+, sentences \d+, "
+    r"partials \d+, shown \d+, "
     r"folded \d+, cancelled \d+, recovered \d+, truncated \d+, failed \d+, decode_failures \d+, errors \d+, "
     r"close code \d+"
 )
@@ -53,7 +54,7 @@ async def test_one_line_per_connection(how: str, caplog: pytest.LogCaptureFixtur
             await eventually(lambda: service.sessions == 0)
         (line,) = (line for line in lines(caplog) if " ended: " in line)
     assert LINE.fullmatch(line)
-    assert ": audio 3.0 s, sessions 2, segments 3, sentences 3, " in line
+    assert ": audio 3.0 s, speech 2.4 s, sessions 2, segments 3, sentences 3, " in line
     assert line.endswith(f", failed 0, decode_failures 0, errors 1, close code {code}")
 
 
