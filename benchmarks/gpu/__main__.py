@@ -3,6 +3,7 @@
     python -m benchmarks.gpu                     on a GPU; about five minutes
     python -m benchmarks.gpu --tiny              on a CPU, small shapes: shows that it runs, its times mean nothing
     python -m benchmarks.gpu --parts service     one part; the parts are encoder, service, trained, torch, reference
+    python -m benchmarks.gpu --parts live        only when named: live, versus, sdk, selfcheck
 
 The checkpoint has the official form and the real shapes; its weights are random and its audio is noise, so that its
 figures say nothing about accuracy. Every answer is made to have the same number of tokens. Only the part `trained`
@@ -10,6 +11,9 @@ runs on weights that were trained, the tests' tiny ones, and on speech: it says 
 espeak-ng, or with --utterances a file that `python -m scripts.held_out` wrote where that is. The part `reference`
 needs PyPI funasr; where its packages do not go with vLLM's, --reference-site names a folder that has them. A part that
 takes much longer than it should is given up. Exit code 1 if a bound is missed or a part failed.
+
+`live` climbs with paced streams on the live server, `versus` compares it with FunASR's own server, `sdk` runs a program
+of one's own, `selfcheck` the tests that need a GPU. They start servers of their own: run them alone.
 """
 
 from __future__ import annotations
@@ -31,10 +35,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.gpu.bench import TINY, Bench, Scale
+from benchmarks.gpu.bench import TINY, Bench, LiveInputs, Scale
+from realtime_server.bench import climbing
 from realtime_server.bench.figures import Report
 from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.engines.vllm_setup import set_environment
+from realtime_server.weights import cache_folder
 
 AGAIN_S = 20.0  # until a part that went on although its time was over is interrupted again
 
@@ -63,23 +69,32 @@ class Part:
         return report
 
 
-PARTS = {
+PARTS = {  # in the order in which they are run
     "encoder": Part("encoder", 120),
     "service": Part("service", 360),
+    "live": Part("live", 3600),
+    "versus": Part("versus", 3600),
     "trained": Part("trained", 150, random=False),
     "torch": Part("with_transformers", 120),
     "reference": Part("with_funasr", 150),
+    "sdk": Part("sdk", 270),
+    "selfcheck": Part("selfcheck", 220, random=False),
 }
+LIVE = frozenset({"live", "versus", "sdk"})  # need speech, and run only when they are named
+USUAL = [name for name in PARTS if name not in LIVE | {"selfcheck"}]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; see the module."""
+    began_s = time.monotonic()
     arguments = _arguments(argv)
     device = "cpu" if arguments.tiny else "cuda"
     set_environment(device)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     parts = {name: part for name, part in PARTS.items() if name in arguments.parts}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started must be ended, too
     with tempfile.TemporaryDirectory(prefix="gpu-benchmark-") as place:
+        live = _live(arguments, Path(place), read=not LIVE.isdisjoint(parts))
         os.environ["REALTIME_SERVER_CACHE"] = str(Path(place) / "cache")
         folder = Path(place) / "Fun-ASR-Nano-random"
         if any(part.random for part in parts.values()):
@@ -90,8 +105,24 @@ def main(argv: list[str] | None = None) -> int:
             max_model_len=512 if arguments.tiny else 4096,
             tensor_parallel_size=arguments.tensor_parallel_size,
         )  # fmt: skip
-        bench = Bench(scale, options, arguments.tiny, arguments.utterances, arguments.reference_site)
-        return run(parts, bench, arguments.log)
+        bench = Bench(
+            scale, options, arguments.tiny, arguments.utterances, arguments.reference_site, live,
+            began_s + arguments.within, arguments.log,
+        )  # fmt: skip
+        return run(parts, bench)
+
+
+def _live(arguments: argparse.Namespace, place: Path, *, read: bool) -> LiveInputs:
+    """What the parts with a server need, of the fetched files where nothing else is named."""
+    speech = arguments.speech or place / "speech.npz"
+    if read and arguments.speech is None:
+        from benchmarks.gpu.live_clients import save_speech
+
+        save_speech(speech)
+    vad_model = arguments.vad_model or cache_folder() / "fsmn-vad"
+    return LiveInputs(
+        speech.absolute(), vad_model.absolute(), tuple(arguments.streams), arguments.vad_workers
+    )
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -102,15 +133,32 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--tiny", action="store_true", help="small shapes on the CPU")
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    add("--parts", nargs="+", choices=PARTS, default=USUAL, metavar="PART")
     add("--tensor-parallel-size", type=int, default=1, metavar="GPUS", help="of the service's language model")
     add("--utterances", type=Path, metavar="FILE", help="for the part `trained`, instead of espeak-ng")
     add("--reference-site", type=Path, metavar="FOLDER", help="has funasr, looked at for that part only")
+    add("--speech", type=Path, metavar="FILE", help="for the live parts, instead of the fetched recording")
+    add("--vad-model", type=Path, metavar="FOLDER", help="for the live parts, instead of the fetched one")
+    add(
+        "--streams",
+        type=climbing.counts,
+        default=[],
+        metavar="N,...",
+        help="of the live parts, the first one first",
+    )
+    add("--vad-workers", type=int, default=4, metavar="N", help="of the part `live`, processes (default: 4)")
+    add(
+        "--within",
+        type=float,
+        default=3600.0,
+        metavar="S",
+        help="the live parts begin nothing too late for that",
+    )
     add("--log", type=Path, metavar="FILE", help="that the lines of JSON are added to, as they come")
     return parser.parse_args(argv)
 
 
-def run(parts: Mapping[str, Measurable], bench: Bench, log: Path | None) -> int:
+def run(parts: Mapping[str, Measurable], bench: Bench) -> int:
     """Measure the parts, each whatever became of the others; return the exit code."""
     failed = False
     for name, part in parts.items():
@@ -126,13 +174,11 @@ def run(parts: Mapping[str, Measurable], bench: Bench, log: Path | None) -> int:
         finally:
             _forget(bench.device)
         logger.info("%s took %.0f s", name, time.monotonic() - began_s)
-        print(f"{report.table()}\n{report.json_line()}\n", flush=True)
+        print(report.table(), flush=True)
+        bench.tell(report)
         for figure in report.missed:
             print(f"missed: {figure}", flush=True)
             failed = True
-        if log:
-            with log.open("a", encoding="utf-8") as stream:
-                stream.write(report.json_line() + "\n")
     return 1 if failed else 0
 
 

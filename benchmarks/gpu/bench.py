@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from datetime import date
 from importlib import metadata
@@ -49,11 +51,26 @@ TINY = Scale(
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class LiveInputs:
+    """Of the parts with a server.
+
+    speech: file of live_clients.save_speech().  vad_model: folder with FSMN-VAD.  streams: to be tried, the first of
+    them first; empty: the usual ones.  vad_workers: processes, 0: none.
+    """
+
+    speech: Path = Path("speech.npz")
+    vad_model: Path = Path("fsmn-vad")
+    streams: tuple[int, ...] = ()
+    vad_workers: int = 0
+
+
 @dataclass(slots=True)
 class Bench:
     """One run.
 
     utterances: file of scripts/held_out.py, None: say them now.  reference_site: folder with funasr.
+    until_s: when it must be over, by time.monotonic.  log: of lines of JSON.
     fastest: audio seconds per second of the service, 0.0 before it was measured.
     """
 
@@ -62,6 +79,9 @@ class Bench:
     tiny: bool
     utterances: Path | None = None
     reference_site: Path | None = None
+    live: LiveInputs = field(default_factory=LiveInputs)
+    until_s: float = math.inf
+    log: Path | None = None
     audio: list[Samples] = field(init=False)
     fastest: float = 0.0
 
@@ -73,6 +93,23 @@ class Bench:
     def folder(self) -> Path:
         """Of the random weights."""
         return Path(self.options.model)
+
+    @property
+    def keep(self) -> Path:
+        """Where files for later are written: beside the log, or beside the weights, which are deleted."""
+        return self.log.parent if self.log else self.folder.parent
+
+    @property
+    def left_s(self) -> float:
+        """Until it must be over."""
+        return self.until_s - time.monotonic()
+
+    def tell(self, report: Report) -> None:
+        """Print a line of JSON and add it to the log, at once: what was measured is not lost with what follows."""
+        print(report.json_line(), flush=True)
+        if self.log:
+            with self.log.open("a", encoding="utf-8") as stream:
+                stream.write(report.json_line() + "\n")
 
     @property
     def device(self) -> str:

@@ -16,6 +16,7 @@ import yaml
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
+from benchmarks.gpu import script
 from realtime_server.models.ctc_tokens import CtcTokenizer
 from realtime_server.models.fun_asr_nano import Embeddings, FunAsrNano
 from realtime_server.models.llm_weights import qwen3_shapes
@@ -131,13 +132,13 @@ def random_weights(folder: Path, device: str) -> dict[str, Tensor]:
 
 
 def text_tokenizer(plain: int) -> Tokenizer:
-    """Bytes and made-up words, `plain` of them, then the control tokens and the words of the prompt."""
+    """Bytes and made-up words, `plain` of them, then the control tokens, the prompt's words and the script's signs."""
     names = itertools.islice(itertools.chain(pre_tokenizers.ByteLevel.alphabet(), _words()), plain)
     tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(CONTROL))
-    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in PROMPT_WORDS])
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in (*PROMPT_WORDS, *script.SIGNS)])
     return tokenizer
 
 

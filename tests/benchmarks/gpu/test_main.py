@@ -37,7 +37,7 @@ def test_a_part_that_fails_leaves_the_others_alone(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "figures.jsonl"
-    assert run({"one": StandIn(None), "other": StandIn(2.0)}, bench, log) == 1
+    assert run({"one": StandIn(None), "other": StandIn(2.0)}, replace(bench, log=log)) == 1
     printed = capsys.readouterr()
     assert "one failed" in printed.out
     assert "no GPU" in printed.err
@@ -46,7 +46,7 @@ def test_a_part_that_fails_leaves_the_others_alone(
 
 @pytest.mark.parametrize(("value", "code"), [(1.0, 0), (0.5, 1)])
 def test_a_missed_bound_is_an_exit_code(bench: Bench, value: float, code: int) -> None:
-    assert run({"one": StandIn(value)}, bench, None) == code
+    assert run({"one": StandIn(value)}, bench) == code
 
 
 def stubborn(end_s: float) -> None:
