@@ -2,8 +2,8 @@
 
 The session's own protocol asks for every job, and the real voice activity network, speaker network and clustering
 answer. Time is the audio's: before the next packet comes, all jobs are answered, and what waits for a while waits for
-as much audio. So the outcome does not depend on the machine. Partial texts are not computed: no speaker depends on
-them.
+as much audio. So the outcome does not depend on the machine. Partial texts are computed only if they are wanted: no
+speaker depends on them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Models:
 
     engine: Engine
     scorer: Scorer
-    embedder: Embedder
+    embedder: Embedder | None = None  # None for sessions that do not tell speakers apart
+    partials: bool = False  # compute their texts
 
 
 @dataclass(slots=True)
@@ -100,9 +101,11 @@ class KnownWords:
         """Do nothing."""
 
 
-async def hear(samples: Samples, models: Models, session: str, settings: SessionSettings) -> Told:
-    """Run a session over a recording."""
-    protocol, told = SessionProtocol(session, settings, models.engine.capabilities), Told()
+async def hear(
+    samples: Samples, models: Models, session: str, settings: SessionSettings, told: Told | None = None
+) -> Told:
+    """Run a session over a recording; return what was told, in `told` if it is given."""
+    protocol, told = SessionProtocol(session, settings, models.engine.capabilities), told or Told()
     waiting: list[tuple[int, WaitJob]] = []  # with the sample at which each is due
     protocol.receive_command(m.Start())
     for at in range(0, len(samples), PACKET):
@@ -143,11 +146,11 @@ async def _answer(job: Job, models: Models) -> Result:
     match job:
         case ScoreJob():
             return await models.scorer.score(job)
-        case EmbedJob():
+        case EmbedJob() if models.embedder:
             return await models.embedder.embed(job)
-        case ClusterJob():
+        case ClusterJob() if models.embedder:
             return await models.embedder.cluster(job)
-        case DecodeJob() if job.kind != "partial":
+        case DecodeJob() if models.partials or job.kind != "partial":
             return await models.engine.transcribe(job)
     return Decoded("")
 

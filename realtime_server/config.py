@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from realtime_server.core.commands import split_words
 from realtime_server.core.endpointing import EndpointingOptions, SilenceSchedule
 from realtime_server.core.jobs import Capabilities, DecodingOptions
 from realtime_server.core.languages import code_of
-from realtime_server.core.commands import split_words
 from realtime_server.core.postprocess import neutralise
 from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.engines.loading import EngineOptions, SpeakerOptions

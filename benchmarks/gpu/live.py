@@ -76,7 +76,7 @@ def measure(bench: Bench) -> Report:
     plan = plan_of(bench)
     report = bench.report("live", f"one engine, {plan.load.title}; place of the voice activity, streams")
     report.notes += NOTES
-    workers = bench.live.vad_workers if _has_vad_workers() else 0
+    workers = bench.live.vad_workers if has_vad_workers() else 0
     if bench.live.vad_workers and not workers:
         report.notes.append("this server has no --vad-workers")
     with Crowd(plan.processes, bench.live.speech) as crowd, serving(bench, vad_workers=workers) as server:
@@ -276,7 +276,7 @@ def _usage(look: profiling.Look) -> Usage:
     return Usage(look.at_s, sum(cpu_s for _, cpu_s, _ in whole), sum(mb for _, _, mb in whole))
 
 
-def _has_vad_workers() -> bool:
+def has_vad_workers() -> bool:
     parser = argparse.ArgumentParser()
     flags.add_arguments(parser)
     return "--vad-workers" in parser.format_help()

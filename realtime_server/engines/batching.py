@@ -1,10 +1,12 @@
 """Micro-batching: callers ask one by one, a single worker thread computes for several of them at once.
 
-An item that finds the worker idle waits a few milliseconds for company, unless the one before it came so long ago that
-none is to be expected; items that come while it computes go together as soon as it is free. A batch holds items of one
-length bucket only: little of it is padding, and a GPU sees few shapes (`compute` is told the bucket's edge, and may
-keep a CUDA graph for each). The most urgent item decides which bucket is next; its answer goes out when its batch is
-done, whatever else waits.
+An item waits a few milliseconds for company, unless the one before it came so long ago that none is to be expected;
+items of some priorities have more patience, and go with the first that has less. What has waited long enough when the
+worker becomes free goes at once, with all that waits. A batch is padded to the edge of its longest item's
+length bucket: a GPU sees few shapes (`compute` is told the edge, and may keep a graph for each). A small batch costs
+about the same whatever is in it, so up to `mixed_length` it takes items of every length; beyond, those of one bucket
+only, so that little of it is padding. The most urgent item is always in the next batch; its answer goes out when that
+is done, whatever else waits.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import asyncio
 import itertools
 import math
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,6 +40,7 @@ class _Entry(Generic[Item, Result]):
     arrival: int
     item: Item = field(compare=False)
     edge: int = field(compare=False)
+    due_s: float = field(compare=False)  # it waits for company until then, by the loop's clock
     answer: asyncio.Future[Result] = field(compare=False)
 
 
@@ -47,17 +50,19 @@ class Batcher(Generic[Item, Result]):
     compute: takes items and their bucket's edge, returns a result per item, in order; called in one thread, never
     twice at once.  length: an item's length, in the unit of `buckets`.  buckets: upper edges, rising; longer items
     form buckets of their own.  window_s: how long an idle worker waits for company, if any is to be expected.
-    max_batch, max_length: items of a batch, and what they may be together, each as long as its bucket.  name: what
-    errors and the thread call it.
+    patience_s: the same, of priorities that have more.  max_batch, max_length: items of a batch, and what they may be
+    together, each as long as the batch's bucket.  mixed_length: what items of several buckets may be together.  name:
+    what errors and the thread call it.
     """
 
     def __init__(
         self, compute: Callable[[Sequence[Item], int], Sequence[Result]], length: Callable[[Item], int], *,
-        buckets: Sequence[int] = BUCKETS, window_s: float = 0.006, max_batch: int = 32, max_length: int = 1 << 60,
-        name: str = "encoder",
+        buckets: Sequence[int] = BUCKETS, window_s: float = 0.006, patience_s: Mapping[int, float] | None = None,
+        max_batch: int = 32, max_length: int = 1 << 60, mixed_length: int = 0, name: str = "encoder",
     ) -> None:  # fmt: skip
         self._compute, self._length, self._buckets = compute, length, tuple(buckets)
-        self._window_s, self._max_batch, self._max_length = window_s, max_batch, max_length
+        self._window_s, self._patience_s = window_s, patience_s or {}
+        self._max_batch, self._max_length, self._mixed_length = max_batch, max_length, mixed_length
         self._name, self._thread = name, ThreadPoolExecutor(1, thread_name_prefix=name)
         self._arrivals = itertools.count()
         self._waiting: list[_Entry[Item, Result]] = []  # in the order of service
@@ -74,17 +79,17 @@ class Batcher(Generic[Item, Result]):
         if self._closed:
             raise EngineError(CLOSED)
         loop, length = asyncio.get_running_loop(), self._length(item)
+        now_s = loop.time()
         edge = next((edge for edge in self._buckets if edge >= length), length)
         answer: asyncio.Future[Result] = loop.create_future()
-        entry = _Entry(priority, next(self._arrivals), item, edge, answer)
+        wait_s = self._patience_s.get(priority, self._window_s)
+        alone = now_s - self._arrived_s > COMPANY * wait_s
+        self._arrived_s = now_s
+        entry = _Entry(priority, next(self._arrivals), item, edge, now_s if alone else now_s + wait_s, answer)
         insort(self._waiting, entry)
-        alone = loop.time() - self._arrived_s > COMPANY * self._window_s
-        self._arrived_s = loop.time()
-        if not self._running:
-            if sum(other.edge == edge for other in self._waiting) >= self._most(edge):
-                self._start()
-            elif self._timer is None:
-                self._timer = loop.call_later(0.0 if alone else self._window_s, self._start)
+        if sum(other.edge == edge for other in self._waiting) >= self._most(edge):
+            entry.due_s = now_s
+        self._go_on()
         try:
             return await answer
         finally:
@@ -101,16 +106,34 @@ class Batcher(Generic[Item, Result]):
     def _most(self, edge: int) -> int:
         return max(1, min(self._max_batch, self._max_length // max(1, edge)))
 
-    def _start(self) -> None:
-        """Hand the next batch to the worker, if it is idle and anything waits."""
-        self._timer = None
+    def _go_on(self) -> None:
+        """Hand the next batch to the worker, if it is idle: now, or when the first of those that wait is due."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
         if self._running or not self._waiting:
             return
-        edge = self._waiting[0].edge
-        self._running = [entry for entry in self._waiting if entry.edge == edge][: self._most(edge)]
+        loop, due_s = asyncio.get_running_loop(), min(entry.due_s for entry in self._waiting)
+        # A timer of the turn that comes lets in what is asked for in this one.
+        self._timer = loop.call_at(due_s, self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        self._running, edge = self._choose()
         self._waiting = [entry for entry in self._waiting if entry not in self._running]
         loop, items = asyncio.get_running_loop(), [entry.item for entry in self._running]
         loop.run_in_executor(self._thread, self._compute, items, edge).add_done_callback(self._finish)
+
+    def _choose(self) -> tuple[list[_Entry[Item, Result]], int]:
+        """The next batch and its edge: the most urgent item, and others in the order of service."""
+        chosen, edge = [self._waiting[0]], self._waiting[0].edge
+        for entry in self._waiting[1:]:
+            wider, count = max(edge, entry.edge), len(chosen) + 1
+            mixed = count * wider <= self._mixed_length
+            if count <= self._most(wider) and (mixed or all(entry.edge == other.edge for other in chosen)):
+                chosen.append(entry)
+                edge = wider
+        return chosen, edge
 
     def _finish(self, work: asyncio.Future[Sequence[Result]]) -> None:
         """Deliver a batch and go on with what waits."""
@@ -122,7 +145,10 @@ class Batcher(Generic[Item, Result]):
         for entry, result in zip(batch, results, strict=False):
             if not entry.answer.done():
                 entry.answer.set_result(result)
-        self._start()
+        for entry in self._waiting:
+            if entry.priority not in self._patience_s:
+                entry.due_s = 0.0  # it has waited
+        self._go_on()
 
 
 def _fail(entries: Sequence[_Entry[Item, Result]], why: str, cause: BaseException | None = None) -> None:

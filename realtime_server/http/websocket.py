@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from realtime_server.core import messages as m
 from realtime_server.core.segments import SAMPLE_RATE, Sentence
 from realtime_server.core.session_options import SessionOptions
+from realtime_server.core.setup import StartRequest
 from realtime_server.core.wire_v1 import WireV1
 from realtime_server.errors import BusyError
 from realtime_server.http.errors import RequestError, explain, stopping
@@ -161,7 +162,7 @@ class _Connection:
                 await self._begin()
             case m.Stop():
                 await self._stop()
-            case m.StartRequest():
+            case StartRequest():
                 await self._refuse("here START takes no settings; protocol 2 is spoken on the live port")
             case m.Commit():
                 await self._refuse("COMMIT is for live sessions; here STOP asks for the text")

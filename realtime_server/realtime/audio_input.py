@@ -45,8 +45,8 @@ class AudioInput:
     def _resample(self, samples: Channels, *, last: bool) -> Channels:
         if self._resampler is None or not (samples.size or last):
             return samples
-        resampled = self._resampler.resample_chunk(np.ascontiguousarray(samples.T), last=last).T
-        return np.clip(resampled, -1.0, 1.0, dtype=np.float32)
+        resampled: Channels = self._resampler.resample_chunk(np.ascontiguousarray(samples.T), last=last)
+        return np.clip(resampled.reshape(-1, self._channels).T, -1.0, 1.0)
 
 
 def _make_resampler(format: AudioFormat) -> soxr.ResampleStream:

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from realtime_server.core.commands import split_words
 from realtime_server.core.endpointing_options import (
     LIVE_SCHEDULE,
     OFFLINE_SCHEDULE,
@@ -16,7 +17,6 @@ from realtime_server.core.endpointing_options import (
 )
 from realtime_server.core.jobs import DecodingOptions
 from realtime_server.core.languages import code_of
-from realtime_server.core.commands import split_words
 from realtime_server.core.postprocess import neutralise
 from realtime_server.core.settings import Limits, Pace, SessionSettings
 from realtime_server.engines.loading import ENGINES, EngineOptions

@@ -103,6 +103,58 @@ async def test_a_full_batch_does_not_wait_for_company() -> None:
     await batcher.aclose()
 
 
+async def test_a_small_batch_takes_items_of_every_length() -> None:
+    encoder = Encoder()
+    batcher = Batcher(encoder, len, buckets=BUCKETS, window_s=0.001, max_batch=8, mixed_length=60)
+    items = ["a" * 5, "b" * 15, "c" * 5, "d" * 15, "e" * 5]
+    assert await asyncio.gather(*submit(batcher, *items)) == [item.upper() for item in items]
+    assert encoder.batches == [(items[:3], 20), (items[3:], 20)]
+    await batcher.aclose()
+
+
+async def test_a_batch_of_one_bucket_may_be_larger_than_a_mixed_one() -> None:
+    encoder = Encoder()
+    batcher = Batcher(encoder, len, buckets=BUCKETS, window_s=0.001, max_batch=8, mixed_length=40)
+    items = [letter * 5 for letter in "abcdef"]
+    await asyncio.gather(*submit(batcher, *items, "g" * 15))
+    assert encoder.batches == [(items, 10), (["g" * 15], 20)]
+    await batcher.aclose()
+
+
+async def test_the_patient_wait_for_more_company_and_go_with_whoever_has_less() -> None:
+    encoder = Encoder()
+    batcher = Batcher(encoder, len, buckets=BUCKETS, window_s=0.001, patience_s={3: LONG_S}, mixed_length=99)
+    patient = submit(batcher, "a", "b" * 12, priority=3)
+    await asyncio.sleep(0.02)
+    assert not encoder.batches
+    (urgent,) = submit(batcher, "c")
+    assert await asyncio.gather(*patient, urgent) == ["A", "B" * 12, "C"]
+    assert encoder.batches == [(["c", "a", "b" * 12], 20)]
+    await batcher.aclose()
+
+
+async def test_the_patient_go_on_waiting_while_others_are_computed() -> None:
+    encoder = Encoder(held=True)
+    batcher = Batcher(encoder, len, buckets=BUCKETS, window_s=0.001, patience_s={3: LONG_S})
+    (first,) = submit(batcher, "a")
+    await encoder.wait_entered()
+    (patient,) = submit(batcher, "b" * 12, priority=3)
+    encoder.gate.set()
+    assert await first == "A"
+    await asyncio.sleep(0.02)
+    assert len(encoder.batches) == 1
+    submit(batcher, "c" * 12)
+    assert await patient == "B" * 12
+    await batcher.aclose()
+
+
+async def test_a_full_batch_of_the_patient_does_not_wait() -> None:
+    encoder = Encoder()
+    batcher = Batcher(encoder, len, buckets=BUCKETS, window_s=LONG_S, patience_s={3: LONG_S}, max_batch=2)
+    assert await asyncio.gather(*submit(batcher, "a", "b", priority=3)) == ["A", "B"]
+    await batcher.aclose()
+
+
 async def test_no_batch_is_larger_than_allowed() -> None:
     encoder = Encoder()
     batcher = encoder.batcher(max_batch=2)
