@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import csv
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import soxr
 
-from realtime_server import weights
+from benchmarks.recordings import fetched, shared
 from realtime_server.bench import speech
 from realtime_server.bench.figures import Report, percentile
 from realtime_server.core.audio import SampleReader
@@ -30,7 +29,7 @@ from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.setup import AudioFormat, Encoding
-from realtime_server.demo import TEXT, count_errors, words_of
+from realtime_server.demo import count_errors, words_of
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.loading import EngineOptions, load_engine, load_scorer
 from realtime_server.realtime.session import RealtimeASRSession
@@ -141,6 +140,10 @@ async def _measure(spoken: Sequence[Spoken]) -> Report:
         report.add(f"boundaries moved, p{case.percent}", percentile(moves, case.percent), "ms",
                    at_most=case.moved_ms, case=case.name)  # fmt: skip
         report.add("boundaries moved, at most", max(moves), "ms", case=case.name)
+        further = sum(move > case.moved_ms for move in moves)
+        report.add(
+            "share of boundaries that moved further than the bound", further / len(moves), case=case.name
+        )
         report.add("WER", heard.wer, "%", at_most=base.wer + case.points, case=case.name)
         report.add("sentences of a silent channel", heard.strays, at_most=0, case=case.name)
     return report
@@ -148,20 +151,14 @@ async def _measure(spoken: Sequence[Spoken]) -> Report:
 
 def _find(folder: Path) -> list[Spoken]:
     """The fetched recordings, and those of the folder if it exists."""
-    clips = sorted((weights.find("clips") / "en").glob("*.wav"))
-    texts = [(clip, clip.with_suffix(".txt").read_text(encoding="utf-8").strip()) for clip in clips]
-    texts.append((weights.find("recordings") / speech.READING, TEXT))
+    recordings = fetched("en")
     if (folder / "MANIFEST.tsv").exists():
-        with (folder / "MANIFEST.tsv").open(encoding="utf-8") as file:
-            rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            texts += [
-                (folder / row["file"], row["transcript_or_truth"])
-                for row in rows
-                if row["file"].startswith("en/") and row["file"].endswith((".wav", ".flac"))
-            ]
+        recordings += shared(folder, "en/")
     return [
-        Spoken(soxr.resample(speech.load(path).samples, SAMPLE_RATE, MASTER_RATE, quality="VHQ"), text)
-        for path, text in texts
+        Spoken(
+            soxr.resample(speech.load(each.path).samples, SAMPLE_RATE, MASTER_RATE, quality="VHQ"), each.text
+        )
+        for each in recordings
     ]
 
 

@@ -14,6 +14,7 @@ import pytest
 from whisper_normalizer.basic import BasicTextNormalizer
 from whisper_normalizer.english import EnglishTextNormalizer
 
+from benchmarks.recordings import Recording, fetched, shared
 from realtime_server import weights
 from realtime_server.core.jobs import DecodeJob, DecodingOptions, Priority, Samples
 from realtime_server.core.postprocess import clean
@@ -21,7 +22,6 @@ from realtime_server.core.segments import SAMPLE_RATE, SAMPLES_PER_MS
 from realtime_server.demo import load_client
 from realtime_server.engines.embedded import EmbeddedEngine
 from tests.conftest import SHARED
-from tests.live.recordings import Recording, fetched, shared
 from tests.live_server import LiveServer
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
