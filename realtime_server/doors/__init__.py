@@ -1,0 +1,1 @@
+"""Who may come in: tokens and their rights, origins of pages, how often one address may ask, TLS."""
