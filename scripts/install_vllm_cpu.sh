@@ -44,6 +44,6 @@ END
 fi
 
 echo "== installing the server with its test tools"
-$pip install -q "torch==$torch" -e "$root[embedded,files,speakers,dev]"
+$pip install -q "torch==$torch" -e "$root[embedded,files,http,speakers,dev]"
 rm -f "$venv"/.server-*
 touch "$server_stamp"

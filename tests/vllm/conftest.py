@@ -28,6 +28,18 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lively_folder(tmp_path_factory.mktemp("nano"))
 
 
+@pytest.fixture(scope="session")
+def whisper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """whisper-base in Hugging Face's layout."""
+    from realtime_server.errors import WeightsError
+    from tests.vllm.whisper import convert
+
+    try:
+        return convert(tmp_path_factory.mktemp("whisper") / "whisper-base")
+    except WeightsError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _collected() -> Iterator[None]:
     """Collect what an engine leaves behind, sockets above all, while nobody takes that for a fault."""

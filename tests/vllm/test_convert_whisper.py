@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from realtime_server.errors import WeightsError
-from tests.vllm.test_whisper_vllm import converter
+from tests.vllm.whisper import converter
 
 pytestmark = pytest.mark.vllm
 

@@ -47,7 +47,7 @@ async def test_every_job_is_told_that_the_engine_died(checkpoint_folder: Path, t
     failed = [outcome for outcome in outcomes if not isinstance(outcome, Decoded)]
     assert failed, "all of them were faster than the signal"
     assert {type(outcome) for outcome in failed} == {EngineError}
-    assert {str(outcome) for outcome in failed} == {"the language model's engine has died"}
+    assert {str(outcome) for outcome in failed} == {"vLLM's engine has died"}
     assert not engine.healthy
     for _ in range(2):
         with pytest.raises(EngineError, match="has died"):
@@ -90,7 +90,7 @@ async def test_the_server_tells_its_clients_and_ends(checkpoint_folder: Path, tm
         (final,) = (message for message in speaking.messages if message.get("is_final"))
         assert final["sentences"], "the partial was to stand in"
         (error,) = (message["error"] for message in speaking.messages if "error" in message)
-        assert error.endswith("the language model's engine has died")
+        assert error.endswith("vLLM's engine has died")
         assert await server.exit_code(PATIENCE_S) == 1
     assert sum(f"ERROR {DIED}: ending the sessions" in line for line in server.log) == 1
     assert sum(line.startswith(f"realtime-server: {DIED}; ") for line in server.log) == 1

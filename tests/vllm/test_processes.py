@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from realtime_server.engines.vllm_engine import GUARD
+from realtime_server.engines.vllm_host import GUARD
 
 pytestmark = pytest.mark.vllm
 

@@ -1,0 +1,320 @@
+"""vLLM's own server with the plugin and a trained Fun-ASR-Nano, asked by OpenAI's client: both forms.
+
+The checkpoint is tests/data/tiny-fun-asr-nano; what is said comes from voices that its training never heard. The texts
+are those of our own engine, whose language model runs in transformers here: one vLLM at a time is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import wave
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import soxr
+from websockets.asyncio.client import connect
+
+from realtime_server.core.jobs import Samples
+from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.vllm_plugin.answers import cleaned
+from scripts.synthesis import SynthesiserMissingError, Utterance, held_out
+from tests.audio import pcm16
+from tests.vllm.engines import decode_in_turn, job, torch_engine
+from tests.vllm.vllm_server import FOLDER, NAME, VllmServer
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # vLLM's own
+
+UTTERANCES = 24
+DEADLINE_S = 120.0
+WISHES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "language": {"language": "zh"},
+    "hotwords": {"hotwords": ("Caylyn", "林晓宇")},
+}
+
+
+@pytest.fixture(scope="module")
+def unseen() -> list[Utterance]:
+    try:
+        return held_out(UTTERANCES)
+    except SynthesiserMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def own_texts(unseen: list[Utterance], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What our own engine says, one after the other, by wish."""
+
+    async def listen() -> dict[str, list[str]]:
+        engine = torch_engine(FOLDER, tmp_path_factory.mktemp("own"))
+        await engine.warmup()
+        texts = {}
+        for name, wish in WISHES.items():
+            jobs = [job(n, audio=heard(u), max_new_tokens=None, **wish) for n, u in enumerate(unseen)]
+            texts[name] = [cleaned(decoded.text) for decoded in await decode_in_turn(engine, jobs)]
+        await engine.aclose()
+        return texts
+
+    return asyncio.run(listen())
+
+
+@pytest.fixture(scope="module", params=["fun-asr-nano", "fun-asr-nano-embeds"])
+def server(request: pytest.FixtureRequest, own_texts: dict[str, list[str]]) -> Iterator[VllmServer]:
+    with VllmServer(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: VllmServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S
+    ) as client:
+        yield client
+
+
+def heard(utterance: Utterance) -> Samples:
+    """As it is after it was a file."""
+    return np.frombuffer(pcm16(utterance.samples), "<i2").astype(np.float32) / np.float32(32768)
+
+
+def recording(samples: Samples, rate: int = SAMPLE_RATE, channels: int = 1) -> tuple[str, bytes]:
+    """A file of sound at 16 kHz, resampled."""
+    if rate != SAMPLE_RATE:
+        samples = soxr.resample(samples, SAMPLE_RATE, rate).astype(np.float32)
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(pcm16(np.repeat(samples, channels)))
+    return "sound.wav", stream.getvalue()
+
+
+def ask(client: openai.OpenAI, samples: Samples, **wishes: Any) -> str:
+    return str(client.audio.transcriptions.create(model=NAME, file=recording(samples), **wishes).text)
+
+
+def ask_all(client: openai.OpenAI, clips: list[Samples], **wishes: Any) -> list[str]:
+    """All at once."""
+    with ThreadPoolExecutor(len(clips)) as pool:
+        return list(pool.map(lambda clip: ask(client, clip, **wishes), clips))
+
+
+def stream(client: openai.OpenAI, samples: Samples, **wishes: Any) -> list[dict[str, Any]]:
+    """Events of a streamed answer, as vLLM has them: OpenAI's client knows others, and passes these on."""
+    events = client.audio.transcriptions.create(model=NAME, file=recording(samples), stream=True, **wishes)
+    return [event.model_dump() for event in events]
+
+
+def deltas(events: list[dict[str, Any]]) -> list[str]:
+    return [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
+
+
+# --- texts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_texts_are_those_of_our_own_engine_whatever_shares_their_batch(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]], wish: str
+) -> None:
+    clips = [heard(utterance) for utterance in unseen]
+    assert max(map(len, clips)) > 4 * min(map(len, clips)), "the lengths should differ"
+    wishes = dict(WISHES[wish])
+    if "hotwords" in wishes:
+        wishes = {"extra_body": {"hotwords": ", ".join(wishes["hotwords"])}}
+    assert ask_all(client, clips, **wishes) == own_texts[wish]
+
+
+def test_the_texts_do_depend_on_the_audio_and_the_wishes(own_texts: dict[str, list[str]]) -> None:
+    assert len(set(own_texts["nothing"])) > UTTERANCES // 2
+    assert own_texts["nothing"] != own_texts["hotwords"]
+
+
+def test_a_recording_gets_the_same_text_alone_and_again(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]]
+) -> None:
+    assert [ask(client, heard(unseen[0])) for _ in range(2)] == own_texts["nothing"][:1] * 2
+
+
+@pytest.mark.parametrize("name", ["中文", "Chinese", "zh-CN"])
+def test_languages_come_by_name(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]], name: str
+) -> None:
+    assert ask(client, heard(unseen[1]), language=name) == own_texts["language"][1]
+
+
+def test_a_prompt_is_taken_for_hotwords(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]]
+) -> None:
+    moved = [n for n, text in enumerate(own_texts["hotwords"]) if text != own_texts["nothing"][n]]
+    assert moved
+    assert ask(client, heard(unseen[moved[0]]), prompt="Caylyn, 林晓宇") == own_texts["hotwords"][moved[0]]
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(8_000, 1), (48_000, 2)])
+def test_recordings_are_resampled(
+    client: openai.OpenAI, unseen: list[Utterance], rate: int, channels: int
+) -> None:
+    answer = client.audio.transcriptions.create(model=NAME, file=recording(heard(unseen[0]), rate, channels))
+    assert answer.text
+
+
+def test_a_long_recording_is_cut_in_pauses_and_joined(client: openai.OpenAI, unseen: list[Utterance]) -> None:
+    clips = [np.concatenate([heard(each), np.zeros(SAMPLE_RATE, np.float32)]) for each in unseen[:9]]
+    together = np.concatenate(clips)
+    assert len(together) > 30 * SAMPLE_RATE
+    assert ask(client, together, language="en")
+
+
+# --- streams ---------------------------------------------------------------------------------------------
+
+
+def test_a_streamed_answer_adds_up_to_the_whole(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]]
+) -> None:
+    for utterance, text in zip(unseen[:6], own_texts["nothing"], strict=False):
+        events = stream(client, heard(utterance))
+        assert "".join(deltas(events)) == text
+        assert len(deltas(events)) > 2
+        assert not any("\ufffd" in delta or "<|" in delta for delta in deltas(events))
+        assert events[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_usage_is_told(client: openai.OpenAI, unseen: list[Utterance]) -> None:
+    *_, last = stream(client, heard(unseen[0]), extra_body={"stream_include_usage": True})
+    assert last["usage"]["prompt_tokens"] > 0
+    assert last["usage"]["completion_tokens"] > 0
+
+
+# --- what cannot be done ---------------------------------------------------------------------------------
+
+
+def test_translations_are_answered_with_a_refusal(client: openai.OpenAI, unseen: list[Utterance]) -> None:
+    with pytest.raises(openai.BadRequestError, match="cannot translate"):
+        client.audio.translations.create(model=NAME, file=recording(heard(unseen[0])))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"language": "Klingon"}, "Klingon"),
+        ({"extra_body": {"to_language": "en"}}, "cannot translate"),
+        ({"response_format": "verbose_json"}, "verbose_json"),
+        ({"response_format": "diarized_json"}, "diarized_json"),
+        ({"response_format": "srt"}, "response_format"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_refused(
+    client: openai.OpenAI, unseen: list[Utterance], wishes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=words):
+        ask(client, heard(unseen[0]), **wishes)
+
+
+def float_recording(value: float) -> tuple[str, bytes]:
+    """A file of 32-bit floats, which can hold anything."""
+    import soundfile
+
+    samples = np.zeros(SAMPLE_RATE, np.float32)
+    samples[100] = value
+    stream = io.BytesIO()
+    soundfile.write(stream, samples, SAMPLE_RATE, format="WAV", subtype="FLOAT")
+    return "sound.wav", stream.getvalue()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+def test_unfit_audio_is_refused_and_touches_nobody(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]], value: float
+) -> None:
+    clips = [heard(utterance) for utterance in unseen[:8]]
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(ask_all, client, clips)
+        with pytest.raises(openai.BadRequestError, match="not numbers, or far too large"):
+            client.audio.transcriptions.create(model=NAME, file=float_recording(value))
+        assert others.result() == own_texts["nothing"][:8]
+
+
+def test_what_is_no_recording_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError):
+        client.audio.transcriptions.create(model=NAME, file=("sound.wav", b"no recording" * 100))
+    with pytest.raises(openai.BadRequestError, match=r"no sound|[Ii]nvalid|[Ee]mpty"):
+        client.audio.transcriptions.create(model=NAME, file=recording(np.empty(0, np.float32)))
+
+
+def test_a_transcription_only_model_does_not_chat(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model=NAME, messages=[{"role": "user", "content": "hello"}])
+
+
+def test_it_is_still_healthy(server: VllmServer) -> None:
+    assert server.healthy
+
+
+# --- live ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def live_server(own_texts: dict[str, list[str]]) -> Iterator[VllmServer]:
+    with VllmServer("fun-asr-nano-realtime") as server:
+        yield server
+
+
+async def speak(server: VllmServer, *streams: Samples) -> list[dict[str, Any]]:
+    """What /v1/realtime answers to streams, each begun and ended by a commit, on one connection."""
+    told = []
+    async with connect(f"{server.url.replace('http', 'ws')}/v1/realtime", compression=None) as socket:
+        await socket.send(json.dumps({"type": "session.update", "model": NAME}))
+        for samples in streams:
+            await socket.send(json.dumps({"type": "input_audio_buffer.commit"}))
+            pcm = pcm16(samples)
+            for start in range(0, len(pcm), 6400):
+                audio = base64.b64encode(pcm[start : start + 6400]).decode()
+                await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+            await socket.send(json.dumps({"type": "input_audio_buffer.commit", "final": True}))
+            told.append([])
+            async with asyncio.timeout(DEADLINE_S):
+                async for message in socket:
+                    told[-1].append(json.loads(message))
+                    if told[-1][-1]["type"] in ("transcription.done", "error"):
+                        break
+    return told
+
+
+async def test_live_streams_are_answered_with_the_texts_of_our_own_engine(
+    live_server: VllmServer, unseen: list[Utterance], own_texts: dict[str, list[str]]
+) -> None:
+    """Those of one piece: what follows a pause is read with what was before it, which no other endpoint does."""
+    whole = [n for n in range(UTTERANCES) if len(heard(unseen[n])) < 4 * SAMPLE_RATE][:4]
+    answers = await speak(live_server, *(heard(unseen[n]) for n in whole))
+    for number, messages in zip(whole, answers, strict=True):
+        told = [message["delta"] for message in messages if message["type"] == "transcription.delta"]
+        assert messages[-1]["type"] == "transcription.done", messages
+        assert len(told) > 2
+        assert cleaned("".join(told)) == cleaned(messages[-1]["text"]) == own_texts["nothing"][number]
+
+
+async def test_a_live_stream_is_answered_piece_by_piece(
+    live_server: VllmServer, unseen: list[Utterance], own_texts: dict[str, list[str]]
+) -> None:
+    pause = np.zeros(SAMPLE_RATE, np.float32)
+    first, second = heard(unseen[0]), heard(unseen[3])
+    (messages,) = await speak(live_server, np.concatenate([first, pause, second]))
+    assert messages[-1]["type"] == "transcription.done"
+    text = messages[-1]["text"]
+    assert text.startswith(own_texts["nothing"][0])
+    assert len(text) > len(own_texts["nothing"][0])
+
+
+def test_the_live_server_transcribes_recordings_too(
+    live_server: VllmServer, unseen: list[Utterance], own_texts: dict[str, list[str]]
+) -> None:
+    with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key="none", timeout=DEADLINE_S) as client:
+        assert ask(client, heard(unseen[0])) == own_texts["nothing"][0]

@@ -1,0 +1,38 @@
+"""What docs/vllm-plugin.md shows is in the files that it names; its first class and its commands run in tests/vllm."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "vllm-plugin.md").read_text("utf-8")
+SHOWN = re.findall(r"```python\n# (realtime_server/\S+)\n(.*?)```", PAGE, re.DOTALL)
+PROGRAMS = re.findall(r"```python\n(?!# realtime_server/)(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize(("path", "code"), SHOWN, ids=[f"{path} {n}" for n, (path, _) in enumerate(SHOWN)])
+def test_code_is_as_in_its_file(path: str, code: str) -> None:
+    assert code in (ROOT / path).read_text("utf-8")
+
+
+def test_whole_programs_are_the_client_and_the_least_class() -> None:
+    assert len(SHOWN) >= 7
+    client, least = map(ast.parse, PROGRAMS)
+    assert client.body
+    assert any(isinstance(node, ast.ClassDef) and node.name == "YourModel" for node in least.body)
+
+
+def test_the_entry_point_is_that_of_the_package() -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert tomllib.loads(shown)["project"]["entry-points"] == project["entry-points"]
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
+        assert (ROOT / "docs" / target).exists(), target
