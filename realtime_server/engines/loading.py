@@ -14,6 +14,7 @@ from realtime_server.core.settings import require_positive
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer
 from realtime_server.engines.nano_options import NanoOptions
+from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.engines.vllm_setup import how_to_install
 from realtime_server.errors import ConfigurationError, EngineError, RealtimeServerError
 from realtime_server.models.speaker_network import ERES2NETV2_FILE, SpeakerNetwork
@@ -32,7 +33,9 @@ class EngineOptions:
     model: Path | None = None  # a folder of weights instead of the fetched ones
     workers: int | None = None  # decoding threads of the embedded engine; None: one per core
     vad_model: Path | None = None
-    nano: NanoOptions = field(default_factory=NanoOptions)  # of the two Fun-ASR-Nano engines
+    vad_workers: int = 0  # processes for voice activity; 0: none but the server's
+    nano: NanoOptions = field(default_factory=NanoOptions)  # of Fun-ASR-Nano and GLM-ASR-Nano
+    speech: SpeechOptions = field(default_factory=SpeechOptions)  # of the engine "vllm"
     fake_slots: int = 2
     fake_decode_s: float = 0.0
 
@@ -40,6 +43,8 @@ class EngineOptions:
         require_positive(self, ("fake_slots",) if self.workers is None else ("fake_slots", "workers"))
         if self.fake_decode_s < 0:
             raise ConfigurationError(f"fake_decode_s must not be negative, not {self.fake_decode_s}")
+        if self.vad_workers < 0:
+            raise ConfigurationError(f"vad_workers must not be negative, not {self.vad_workers}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,24 @@ def _load_nano(options: EngineOptions) -> Engine:
         raise _missing(error, "vllm", options.nano.device) from error
 
 
+def _load_glm(options: EngineOptions) -> Engine:
+    try:
+        from realtime_server.engines.vllm_engine import load_glm
+
+        return load_glm(options.nano)
+    except ImportError as error:
+        raise _missing(error, "vllm", options.nano.device) from error
+
+
+def _load_speech(options: EngineOptions) -> Engine:
+    try:
+        from realtime_server.engines.speech_to_text import load
+
+        return load(options.speech)
+    except ImportError as error:
+        raise _missing(error, "vllm", options.speech.device) from error
+
+
 def _load_nano_torch(options: EngineOptions) -> Engine:
     try:
         from realtime_server.engines.torch_engine import load
@@ -90,8 +113,13 @@ ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
     "embedded": _load_embedded,
     "funasr-nano": _load_nano,
     "funasr-nano-torch": _load_nano_torch,
+    "glm-asr": _load_glm,
+    "vllm": _load_speech,
     "fake": _load_fake,
 }
+IN_VLLM = frozenset(
+    {"funasr-nano", "glm-asr", "vllm"}
+)  # these start processes that run the main program anew
 
 
 def model_names(options: EngineOptions) -> tuple[str, ...]:
@@ -101,8 +129,21 @@ def model_names(options: EngineOptions) -> tuple[str, ...]:
             return ("whisper-base",)
         case "fake":
             return ("fake",)
-    model = Path(options.nano.model)
-    return ("fun-asr-nano", model.name if model.is_dir() else options.nano.model)
+        case "vllm":
+            return (_name(options.speech.model),)
+        case "glm-asr":
+            return ("glm-asr-nano", _name(options.nano.model))
+    return ("fun-asr-nano", _name(options.nano.model))
+
+
+def _name(model: str) -> str:
+    folder = Path(model)
+    return folder.resolve().name if folder.is_dir() else model
+
+
+def usual_nano(engine: str) -> NanoOptions:
+    """What a split model runs with if nothing else is said."""
+    return NanoOptions(model="zai-org/GLM-ASR-Nano-2512", hub="hf") if engine == "glm-asr" else NanoOptions()
 
 
 def load_engine(options: EngineOptions) -> Engine:
@@ -111,9 +152,20 @@ def load_engine(options: EngineOptions) -> Engine:
 
 
 def load_scorer(options: EngineOptions, kind: str) -> Scorer:
-    """Load a voice activity network: kind "fsmn", or "level" for the loudness scorer that needs no weights."""
+    """Load a voice activity network: kind "fsmn", or "level" for the loudness scorer that needs no weights.
+
+    Raises ConfigurationError or WeightsError, and EngineError if a process for it cannot work.
+    """
     if kind == "level":
+        if options.vad_workers:
+            raise ConfigurationError(
+                "--vad-workers goes with --vad fsmn only; loudness costs next to nothing"
+            )
         return FakeScorer()
+    if options.vad_workers:
+        from realtime_server.engines.vad_workers import WorkerScorer
+
+        return WorkerScorer(weights.find("fsmn-vad", options.vad_model), options.vad_workers)
     try:
         from realtime_server.engines.vad import FsmnScorer
         from realtime_server.models.fsmn_vad import FsmnVad

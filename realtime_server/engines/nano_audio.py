@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano around its language model: jobs to prompts, micro-batched, and texts to word times.
+"""A split model around its language model: jobs to prompts, micro-batched, and texts to word times.
 
 The model's modules block; they run in one thread each for encoding and for alignment, never in the event loop. On a
 GPU the alignment has a stream of its own, so that it does not wait for the batches that are to be encoded.
@@ -19,13 +19,15 @@ from torch import Tensor
 from realtime_server.core.jobs import DecodeJob, Priority
 from realtime_server.core.segments import SAMPLE_RATE, Word
 from realtime_server.engines.batching import BUCKETS, Batcher
-from realtime_server.models.fun_asr_nano import Encoded, FunAsrNano
+from realtime_server.models.audio_llm import AudioLlm, Encoded
 from realtime_server.models.graphs import ROWS, GraphedEncoder
 
 # Waveforms of a batch, and their samples together, padded; the same to encode and to align. A CPU gains little from a
 # batch, and its first answer waits for its last; on a GPU the memory of a recorded pass is what counts.
 GPU_BATCH, GPU_SAMPLES = 64, 960 * SAMPLE_RATE
 CPU_BATCH, CPU_SAMPLES = 4, 16 * SAMPLE_RATE
+# Waveforms of a batch where each is padded to a context: they fill a GPU, and more would only be answered later.
+GPU_CONTEXTS = 8
 # A pass of so many samples takes a GPU hardly longer than the shortest does, and the language model is quicker where
 # prompts come to it together. So partials, which nobody waits for to the millisecond, go in common passes.
 GPU_MIXED = 96 * SAMPLE_RATE
@@ -49,13 +51,16 @@ class NanoAudio:
     graphs: how a GPU encodes; made here for a model that is on one.
     """
 
-    def __init__(self, model: FunAsrNano, *, graphs: GraphedEncoder | None = None) -> None:
+    def __init__(self, model: AudioLlm, *, graphs: GraphedEncoder | None = None) -> None:
         self.model = model
         self._graphs = GraphedEncoder(model) if graphs is None and model.device.type != "cpu" else graphs
         self._encoder = self._graphs or model
-        batch, samples = (GPU_BATCH, GPU_SAMPLES) if self._graphs else (CPU_BATCH, CPU_SAMPLES)
+        # What is always padded to one length has one bucket.
+        self._buckets = (model.context,) if model.context else BUCKETS
+        self._gpu_samples = GPU_CONTEXTS * model.context if model.context else GPU_SAMPLES
+        batch, samples = (GPU_BATCH, self._gpu_samples) if self._graphs else (CPU_BATCH, CPU_SAMPLES)
         self._batcher = Batcher(
-            self._encode, _length, max_batch=batch, max_length=samples,
+            self._encode, _length, buckets=self._buckets, max_batch=batch, max_length=samples,
             mixed_length=GPU_MIXED if self._graphs else 0, patience_s=GPU_PATIENCE_S if self._graphs else None,
         )  # fmt: skip
         self._aligner = Batcher(
@@ -91,12 +96,15 @@ class NanoAudio:
         await self._batcher.aclose()
         await self._aligner.aclose()
 
-    @staticmethod
-    def _record(graphs: GraphedEncoder, longest: int) -> None:
-        last = bisect_left(BUCKETS, longest)  # the one that `longest` falls into
-        for edge in BUCKETS[: last + 1]:
-            for rows in _recorded_rows(edge):
+    def _record(self, graphs: GraphedEncoder, longest: int) -> None:
+        last = bisect_left(self._buckets, longest)  # the one that `longest` falls into
+        for edge in self._buckets[: last + 1]:
+            for rows in self._recorded_rows(edge):
                 graphs.record(rows, edge)
+
+    def _recorded_rows(self, edge: int) -> tuple[int, ...]:
+        """Rows of the passes that are recorded for a bucket: as many as the memory is meant for."""
+        return tuple(rows for rows in ROWS if rows * edge <= self._gpu_samples)
 
     def _encode(self, jobs: Sequence[DecodeJob], edge: int) -> list[Prompt]:
         """A batch, in the encoder's thread.
@@ -106,7 +114,7 @@ class NanoAudio:
         """
         words = any(job.options.words for job in jobs)
         waveforms = [job.audio for job in jobs]
-        pad_to, most = (edge, _recorded_rows(edge)[-1]) if self._graphs else (None, len(jobs))
+        pad_to, most = (edge, self._recorded_rows(edge)[-1]) if self._graphs else (None, len(jobs))
         encoded = [
             each
             for start in range(0, len(jobs), most)
@@ -126,11 +134,6 @@ class NanoAudio:
         """
         with torch.cuda.stream(self._stream) if self._stream else nullcontext():
             return self.model.align_all(pairs)
-
-
-def _recorded_rows(edge: int) -> tuple[int, ...]:
-    """Rows of the passes that are recorded for a bucket: as many as the memory is meant for."""
-    return tuple(rows for rows in ROWS if rows * edge <= GPU_SAMPLES)
 
 
 def _length(job: DecodeJob) -> int:

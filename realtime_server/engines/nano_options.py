@@ -96,7 +96,7 @@ def without_gpu(asked: str, *, built: bool, complaints: Sequence[str]) -> str:
         raise ConfigurationError(
             f"--device cuda: {reason}; use --device cpu, or install a torch for your GPU"
         )
-    logger.info("no GPU: Fun-ASR-Nano runs on the CPU, which is slow")
+    logger.info("no GPU: the recognizer runs on the CPU, which is slow")
     return "cpu"
 
 

@@ -1,50 +1,34 @@
-"""Fun-ASR-Nano with its language model in vLLM: one AsyncLLM that continues embedded prompts for all sessions.
+"""Fun-ASR-Nano and GLM-ASR-Nano with their language models in vLLM, which continues embedded prompts.
 
-vLLM runs in processes of its own. It trusts its callers more than one that serves many should be trusted: rows of a
-wrong width kill it, and one row that is not finite corrupts the answers to others. So everything is checked here
-before it is submitted. A vLLM that died does not come back: `healthy` says so, and every job, waiting or later, gets
-an EngineError.
+Rows of a wrong width kill vLLM, and one row that is not finite corrupts the answers to others. So everything is checked
+here before it is submitted.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import multiprocessing
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
-from multiprocessing import resource_tracker
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from realtime_server.engines.generation import Generated, Sampling, check_rows
-from realtime_server.engines.nano_options import NanoOptions, choose_device
-from realtime_server.engines.orphans import OrphanWatch
-from realtime_server.engines.vllm_setup import LlmOptions, check_installed, installed, set_environment
-from realtime_server.errors import ConfigurationError, EngineError
+from realtime_server.engines.nano_options import NanoOptions
+from realtime_server.engines.vllm_host import VllmHost
+from realtime_server.engines.vllm_setup import LlmOptions, check_installed, installed, ready_vllm
 from realtime_server.weights import cache_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from realtime_server.engines.fun_asr_nano import FunAsrNanoEngine
+    from realtime_server.engines.glm_asr import GlmAsrEngine
     from realtime_server.models.checkpoint import Checkpoint
+    from realtime_server.models.glm_checkpoint import GlmCheckpoint
 
-logger = logging.getLogger(__name__)
-
-CLOSED = "the engine has been shut down"
-DIED = "the language model's engine has died"
 FILLER_ID = 0  # stands for every row where vLLM wants to see ids
-GUARD = (
-    "vLLM starts processes that run the main program anew: put what starts the engine under "
-    "if __name__ == '__main__':"
-)
 
 
 class VllmLlm:
-    """One AsyncLLM for all sessions.
+    """A `LanguageModel` in vLLM, one for all sessions.
 
     folder: the language model in the layout of Hugging Face.  width: of its embeddings.
     Raises ConfigurationError if vLLM is missing or unfit.
@@ -54,35 +38,22 @@ class VllmLlm:
         check_installed(installed(), options.device)
         self.width = width
         self.cached_rows = 0  # rows of prompts that the prefix cache has spared so far
-        self._folder, self._options = folder, options
-        self._engine: Any = None  # vllm's AsyncLLM
-        self._watch: OrphanWatch | None = None
-        self._loading: asyncio.Task[None] | None = None
-        self._requests: set[asyncio.Task[Generated]] = set()
-        self._closed = False
+        self._options = options
+        self._host = VllmHost(options.engine_args(folder), options.device)
 
     @property
     def healthy(self) -> bool:
         """Whether it runs; once it is false after `start`, it stays so."""
-        return self._engine is not None and not self._closed and not self._engine.errored
+        return self._host.healthy
 
     @property
     def running(self) -> int:
         """Requests that vLLM has taken and not finished."""
-        return 0 if self._engine is None else int(self._engine.output_processor.get_num_unfinished_requests())
+        return self._host.running
 
     async def start(self) -> None:
         """Load the model; a minute or two. Raises EngineError or ConfigurationError if that cannot be."""
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise ConfigurationError(GUARD)
-        logger.info("vLLM loads the language model in %s (%s)", self._folder, self._options)
-        began_s = time.monotonic()
-        self._loading = asyncio.create_task(asyncio.to_thread(self._load))
-        try:
-            await asyncio.shield(self._loading)  # a thread cannot be cancelled: `aclose` waits for it
-        except Exception as error:  # foreign: vLLM raises whatever its many parts raise
-            raise EngineError(f"vLLM did not start, the log above says why: {error}") from error
-        logger.info("vLLM is ready after %.0f s", time.monotonic() - began_s)
+        await self._host.start()
 
     async def generate(
         self, rows: Tensor, sampling: Sampling, *, request_id: str, priority: int = 0,
@@ -94,85 +65,23 @@ class VllmLlm:
         Raises UnsupportedError for a prompt that is empty or too long, EngineError for one that is otherwise unfit,
         and when vLLM died or was closed.
         """
-        self._refuse_if_down()
+        self._host.refuse_if_down()
         check_rows(rows, self.width, self._options.max_model_len)
-        task = asyncio.create_task(self._collect(rows, sampling, request_id, priority, on_ids))
-        self._requests.add(task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if (
-                self._closed and caller and not caller.cancelling()
-            ):  # `aclose` ended the request, not its caller
-                raise EngineError(CLOSED) from None
-            raise
-        finally:
-            self._requests.discard(task)
 
-    async def aclose(self) -> None:
-        """Abort what runs and end vLLM's processes."""
-        self._closed = True
-        for task in self._requests:
-            task.cancel()
-        await asyncio.gather(*self._requests, return_exceptions=True)
-        if self._loading:
-            await asyncio.gather(self._loading, return_exceptions=True)
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            if engine.output_handler:
-                engine.output_handler.cancel()  # it would report its end as that of an engine that died
-            await asyncio.to_thread(engine.shutdown)
-        if self._watch:
-            self._watch.close()
-            self._watch = None
+        def tell(output: Any) -> None:
+            if on_ids is not None:
+                on_ids(output.outputs[0].token_ids)
 
-    def _load(self) -> None:
-        set_environment(self._options.device)
-        from vllm import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        before = set(multiprocessing.active_children())
-        arguments = AsyncEngineArgs(**self._options.engine_args(self._folder))
-        with _interrupts_kept_from_children():
-            self._engine = AsyncLLM.from_engine_args(arguments)
-        started = set(multiprocessing.active_children()) - before
-        self._watch = OrphanWatch([process.pid for process in started if process.pid])
-
-    def _refuse_if_down(self) -> None:
-        if self._closed:
-            raise EngineError(CLOSED)
-        if not self.healthy:
-            raise EngineError("the language model has not been started" if self._engine is None else DIED)
-
-    async def _collect(
-        self, rows: Tensor, sampling: Sampling, request_id: str, priority: int,
-        on_ids: Callable[[Sequence[int]], None] | None,
-    ) -> Generated:  # fmt: skip
-        output: Any = None
-        try:
-            requests = self._engine.generate(
-                self._prompt(rows), self._params(sampling, len(rows), stream=on_ids is not None), request_id,
-                priority=priority,
-            )  # fmt: skip
-            async with aclosing(requests) as outputs:  # leaving the loop early would not abort
-                async for output in outputs:
-                    if on_ids is not None:
-                        on_ids(output.outputs[0].token_ids)
-        except Exception as error:  # foreign: vLLM has no one tree of exceptions across its releases
-            dead = self._engine is None or self._engine.errored
-            raise EngineError(DIED if dead else f"the language model failed: {error}") from error
+        params = self._params(sampling, len(rows), stream=on_ids is not None)
+        output = await self._host.generate(
+            _prompt(rows), params, request_id=request_id, priority=priority, on_output=tell
+        )
         self.cached_rows += output.num_cached_tokens or 0
         return _generated(output.outputs[0], sampling)
 
-    def _prompt(self, rows: Tensor) -> Any:
-        """The form in which every position has an id of its own: without, some are left over from other requests."""
-        count = len(rows)
-        return {
-            "prompt_embeds": rows,
-            "prompt_token_ids": [FILLER_ID] * count,
-            "prompt_is_token_ids": [False] * count,
-        }
+    async def aclose(self) -> None:
+        """Abort what runs and end vLLM's processes."""
+        await self._host.aclose()
 
     def _params(self, sampling: Sampling, rows: int, *, stream: bool) -> Any:
         from vllm import SamplingParams
@@ -189,18 +98,14 @@ class VllmLlm:
         )
 
 
-@contextmanager
-def _interrupts_kept_from_children() -> Iterator[None]:
-    """Processes that this thread starts meanwhile never see a SIGINT.
-
-    A terminal sends Ctrl-C to all of them; vLLM's would end at once, before the finals that a stopping server owes.
-    """
-    resource_tracker.ensure_running()  # starting it, as the first child would, ends with an unblocked SIGINT
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+def _prompt(rows: Tensor) -> Any:
+    """The form in which every position has an id of its own: without, some are left over from other requests."""
+    count = len(rows)
+    return {
+        "prompt_embeds": rows,
+        "prompt_token_ids": [FILLER_ID] * count,
+        "prompt_is_token_ids": [False] * count,
+    }
 
 
 def _generated(completion: Any, sampling: Sampling) -> Generated:
@@ -214,16 +119,32 @@ def _generated(completion: Any, sampling: Sampling) -> Generated:
 
 def load(options: NanoOptions) -> FunAsrNanoEngine:
     """Load Fun-ASR-Nano's encoder and prepare its language model; blocks. `warmup`, which starts vLLM, must follow."""
-    set_environment(options.device)
-    if not (versions := installed()):
-        check_installed(versions, options.device)  # before torch is missed, which comes with it
-    device = choose_device(options.device)
-    set_environment(device)
-    check_installed(versions, device)
+    device = ready_vllm(options.device)
     from realtime_server.engines.fun_asr_nano import FunAsrNanoEngine
     from realtime_server.models.llm_weights import split_llm
 
-    llm_options = LlmOptions(
+    def start(checkpoint: Checkpoint) -> VllmLlm:
+        folder = split_llm(checkpoint, cache_folder())
+        return VllmLlm(folder, width=checkpoint.config.llm.width, options=_llm_options(options, device))
+
+    return FunAsrNanoEngine.load(options, device, start)
+
+
+def load_glm(options: NanoOptions) -> GlmAsrEngine:
+    """The same for GLM-ASR-Nano."""
+    device = ready_vllm(options.device)
+    from realtime_server.engines.glm_asr import GlmAsrEngine
+    from realtime_server.models.llm_weights import write_llm
+
+    def start(checkpoint: GlmCheckpoint) -> VllmLlm:
+        folder = write_llm(checkpoint.llm_parts(), cache_folder())
+        return VllmLlm(folder, width=checkpoint.config.llm.width, options=_llm_options(options, device))
+
+    return GlmAsrEngine.load(options, device, start)
+
+
+def _llm_options(options: NanoOptions, device: str) -> LlmOptions:
+    return LlmOptions(
         device=device,
         dtype=options.precision(device),
         tensor_parallel_size=options.tensor_parallel_size,
@@ -231,10 +152,3 @@ def load(options: NanoOptions) -> FunAsrNanoEngine:
         max_model_len=options.max_model_len,
         concurrency=2 * options.jobs_at_once(device),  # finals find room among files and partials
     )
-
-    def start(checkpoint: Checkpoint) -> VllmLlm:
-        return VllmLlm(
-            split_llm(checkpoint, cache_folder()), width=checkpoint.config.llm.width, options=llm_options
-        )
-
-    return FunAsrNanoEngine.load(options, device, start)

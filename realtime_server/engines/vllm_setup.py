@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from realtime_server.engines.nano_options import choose_device
 from realtime_server.errors import ConfigurationError
 from realtime_server.resources import find_resource, pip_install
 
@@ -67,12 +68,16 @@ class LlmOptions:
             "generation_config": "vllm",  # not the sampling that the folder recommends for chats
             "disable_log_stats": True,
         }
-        if self.device == "cpu":
-            cache = {"kv_cache_memory_bytes": self.kv_cache_bytes or 1 << 30, "block_size": 32}
-            return arguments | cache | {"enforce_eager": True, "distributed_executor_backend": "uni"}
-        if self.kv_cache_bytes:
-            arguments["kv_cache_memory_bytes"] = self.kv_cache_bytes
-        return arguments | {"gpu_memory_utilization": self.gpu_memory_utilization}
+        return arguments | device_args(self.device, self.gpu_memory_utilization, self.kv_cache_bytes)
+
+
+def device_args(device: str, gpu_memory_utilization: float, kv_cache_bytes: int | None) -> dict[str, Any]:
+    """Arguments of vLLM's AsyncEngineArgs that depend on the device "cuda" or "cpu"."""
+    if device == "cpu":
+        cache = {"kv_cache_memory_bytes": kv_cache_bytes or 1 << 30, "block_size": 32}
+        return cache | {"enforce_eager": True, "distributed_executor_backend": "uni"}
+    arguments: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
+    return arguments | ({"kv_cache_memory_bytes": kv_cache_bytes} if kv_cache_bytes else {})
 
 
 def installed() -> dict[str, str]:
@@ -116,6 +121,20 @@ def check_installed(versions: Mapping[str, str], device: str) -> None:
     if not OLDEST <= release <= NEWEST:
         oldest, newest = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
         raise ConfigurationError(f"{name} {versions[name]} is not one of {oldest} to {newest}; {advice}")
+
+
+def ready_vllm(device: str) -> str:
+    """Return the device to use, "cuda" or "cpu", with the environment set for a vLLM that fits it.
+
+    Raises ConfigurationError if vLLM is missing or unfit or the device cannot be used, ImportError without torch.
+    """
+    set_environment(device)
+    if not (versions := installed()):
+        check_installed(versions, device)  # before torch is missed, which comes with it
+    chosen = choose_device(device)
+    set_environment(chosen)
+    check_installed(versions, chosen)
+    return chosen
 
 
 def set_environment(device: str) -> None:

@@ -62,7 +62,7 @@ class Frontend(nn.Module):
         self.fft = 1 << (config.window - 1).bit_length()
         # Both as float32 gives them, like the features the model was trained on: where a filter hears next to nothing,
         # a window that is exact to the last bit moves the logarithm by 4e-4.
-        window = torch.hamming_window(config.window, periodic=False, dtype=torch.float32)
+        window = torch.hamming_window(config.window, periodic=False, dtype=torch.float32, device="cpu")
         self.register_buffer("hamming", window, persistent=False)
         self.register_buffer("filters", mel_filters(config, self.fft), persistent=False)
 
@@ -119,14 +119,19 @@ class Frontend(nn.Module):
 def mel_filters(config: FrontendConfig, fft: int) -> Tensor:
     """Triangles on Kaldi's mel scale, from 20 Hz to half the rate: float32 (fft / 2 + 1, mels)."""
     step = (_mel(config.rate / 2) - _mel(LOWEST_HZ)) / (config.mels + 1)
-    left = _mel(LOWEST_HZ) + torch.arange(config.mels) * step
-    centre = _mel(LOWEST_HZ) + (torch.arange(config.mels) + 1.0) * step
-    right = _mel(LOWEST_HZ) + (torch.arange(config.mels) + 2.0) * step
-    hertz = torch.arange(fft // 2 + 1) * (config.rate / fft)
+    left = _mel(LOWEST_HZ) + _counted(config.mels) * step
+    centre = _mel(LOWEST_HZ) + (_counted(config.mels) + 1.0) * step
+    right = _mel(LOWEST_HZ) + (_counted(config.mels) + 2.0) * step
+    hertz = _counted(fft // 2 + 1) * (config.rate / fft)
     mel = 1127.0 * (1.0 + hertz / 700.0).log()[:, None]
     triangles = torch.minimum((mel - left) / (centre - left), (right - mel) / (right - centre)).clamp(min=0)
     triangles[-1] = 0.0  # Kaldi leaves the highest bin out
     return triangles
+
+
+def _counted(count: int) -> Tensor:
+    """0, 1, 2 and so on, in float32 on the CPU, whatever the defaults are where the front end is built."""
+    return torch.arange(count, dtype=torch.float32, device="cpu")
 
 
 def _mel(hertz: float) -> float:

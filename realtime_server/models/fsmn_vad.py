@@ -7,6 +7,9 @@ One chunk (60 ms) goes through four steps, and each keeps what it needs of earli
 A probability looks at its own fbank frame, two before it and two after it, so the first chunk yields two
 probabilities (four frames fit into it, two are look-ahead) and the last two come out of `flush`. At the edges
 the first and the last fbank frame are repeated.
+
+Several chunks may go through the network at once: reading its weights is most of a chunk's cost. The answer must not
+depend on how many there were, so that is done only where `chunks_at_once` has seen that it does not.
 """
 
 from __future__ import annotations
@@ -32,11 +35,15 @@ FEATURES = SPLICE * MEL_BINS  # width of the encoder's input
 SILENCE = 0  # index of silence among the encoder's 248 outputs
 CACHES = 4  # one per FSMN layer
 CACHE_SHAPE = (1, 128, 19, 1)
-FULL_SCALE = float(1 << 15)  # the features were trained on 16-bit sample values
+FULL_SCALE = np.float32(1 << 15)  # the features were trained on 16-bit sample values
+CHUNK = 6  # probabilities of a chunk after the first
+MOST_AT_ONCE = 10  # chunks; beyond these little is gained
 
 
 class FsmnVad:
     """The network and its normalisation, shared by any number of streams (also across threads)."""
+
+    at_once = 1  # chunks of one stream that the network is given together
 
     def __init__(self, session: InferenceSession, shift: Floats, scale: Floats) -> None:
         """Wrap a loaded network; shift, scale: (400,) each, applied as (x + shift) * scale."""
@@ -54,7 +61,9 @@ class FsmnVad:
                 raise WeightsError(f"FSMN-VAD needs {name}, and {folder} has none")
         shift, scale = _read_normalisation(folder / "am.mvn")
         session = open_session(folder / "model.onnx")  # a second thread would give 1.45x for twice the CPU
-        return cls(session, shift, scale)
+        model = cls(session, shift, scale)
+        model.at_once = chunks_at_once(model)
+        return model
 
     def stream(self) -> FsmnStream:
         """Start a stream."""
@@ -83,17 +92,19 @@ class FsmnStream:
     def feed(self, samples: Samples) -> Probabilities:
         """Score any number of whole 60 ms frames of float32 samples in -1..1.
 
-        The network always sees them one by one, so that the answer does not depend on how many come at once.
+        The answer does not depend on how many come at once, to the last bit.
         """
         if len(samples) % FRAME:
             raise ValueError(f"{len(samples)} samples are no multiple of {FRAME}; only flush takes a rest")
         if self._flushed:
             raise RuntimeError("the stream was flushed; start another")
-        scores = [
-            self._judge(self._new_frames(samples[at : at + FRAME]))
-            for at in range(0, len(samples), FRAME)
-        ]  # fmt: skip
-        return np.concatenate(scores) if scores else np.empty(0, np.float32)
+        scores, at = [np.empty(0, np.float32)], 0
+        while at < len(samples):
+            # The first chunk of a stream has fewer frames than the others, and goes alone.
+            end = at + FRAME * (self._model.at_once if len(self._frames) else 1)
+            scores.append(self._judge(self._new_frames(samples[at:end])))
+            at = end
+        return np.concatenate(scores)
 
     def flush(self, rest: Samples) -> Probabilities:
         """Score the rest of the audio, of any length, and the look-ahead; the stream is then over.
@@ -113,7 +124,8 @@ class FsmnStream:
     def _new_frames(self, samples: Samples) -> Floats:
         """Fbank frames (n, 80) completed by `samples`, taken out of the fbank computer."""
         if len(samples):
-            self._fbank.accept_waveform(SAMPLE_RATE, samples * FULL_SCALE)
+            # As a memoryview: the library reads numbers one by one, which takes longest from an array.
+            self._fbank.accept_waveform(SAMPLE_RATE, (samples * FULL_SCALE).data)
         count = self._fbank.num_frames_ready - self._taken
         frames = np.empty((count, MEL_BINS), np.float32)
         for i in range(count):
@@ -133,6 +145,24 @@ class FsmnStream:
         scores, self._caches = self._model.encode(spliced, self._caches)
         self._frames = self._frames[count:]
         return scores
+
+
+def chunks_at_once(model: FsmnVad) -> int:
+    """How many chunks may go through the network together: MOST_AT_ONCE if that changes no bit, else 1.
+
+    Whether it does depends on the kernels that onnxruntime has for this processor; so it is tried.
+    """
+    rng = np.random.default_rng(0)
+    features = rng.normal(10.0, 4.0, (MOST_AT_ONCE * CHUNK, FEATURES)).astype(np.float32)
+    start = [rng.normal(0.0, 1.0, CACHE_SHAPE).astype(np.float32) for _ in range(CACHES)]
+    apart, caches = np.empty(0, np.float32), start
+    for chunks in range(1, MOST_AT_ONCE + 1):
+        scores, caches = model.encode(features[(chunks - 1) * CHUNK : chunks * CHUNK], caches)
+        apart = np.concatenate([apart, scores])
+        together, caches_after = model.encode(features[: chunks * CHUNK], start)
+        if not all(map(np.array_equal, [apart, *caches], [together, *caches_after])):
+            return 1
+    return MOST_AT_ONCE
 
 
 def _read_normalisation(path: Path) -> tuple[Floats, Floats]:

@@ -21,63 +21,29 @@ be compiled or captured in a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from realtime_server.core import alignment
 from realtime_server.core.alignment import TokenSpan
-from realtime_server.core.jobs import DecodingOptions, Samples
+from realtime_server.core.jobs import DecodingOptions
 from realtime_server.core.segments import Word, to_ms
 from realtime_server.errors import ConfigurationError
 from realtime_server.models.adaptor import Count, TransformerAdaptor, audio_rows
+from realtime_server.models.audio_llm import AudioLlm, Embeddings, Encoded, Heard
 from realtime_server.models.checkpoint import FLOAT16, Checkpoint
 from realtime_server.models.ctc import CtcHead, token_log_probs
 from realtime_server.models.ctc_tokens import CtcTokenizer, Piece
 from realtime_server.models.frontend import Frontend
 from realtime_server.models.nano_config import NanoConfig
-from realtime_server.models.prompt import TextTokenizer, build_prompt
+from realtime_server.models.prompt import Prompt, TextTokenizer, build_prompt
 from realtime_server.models.sense_voice import SenseVoiceEncoder
 
-CACHED_TEXTS = 256  # prompt texts whose token ids are kept: sessions share few, hotword lists are long
+__all__ = ["Embeddings", "Encoded", "FunAsrNano", "Heard"]
 
 
-class Heard(NamedTuple):
-    """What `forward` makes of a batch; padding is zero."""
-
-    hidden: Tensor  # (batch, frames, encoder width), the encoder's output
-    frames: Tensor  # (batch,) int64, how many of them are a row's own; 60 ms each
-    rows: Tensor  # (batch, audio rows, llm_dim), what the language model gets
-    row_counts: Tensor  # (batch,) int64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """One waveform after the encoder; owns its memory, on the model's device.
-
-    rows: (audio rows, llm_dim).  hidden: (frames, encoder width), what word times are computed from; None where they
-    were not asked for or the model has no CTC branch.  samples: length of the waveform.
-    """
-
-    rows: Tensor
-    hidden: Tensor | None
-    samples: int
-
-
-class Embeddings(nn.Module):
-    """The part of a language model that prompts need, under the names it has in the whole."""
-
-    def __init__(self, vocabulary: int, width: int) -> None:
-        """Build with fresh weights."""
-        super().__init__()
-        self.model = nn.ModuleDict({"embed_tokens": nn.Embedding(vocabulary, width)})
-
-
-class FunAsrNano(nn.Module):
+class FunAsrNano(AudioLlm):
     """Front end, encoder, adaptor, CTC branch, and the language model's embeddings."""
 
     def __init__(
@@ -87,7 +53,7 @@ class FunAsrNano(nn.Module):
 
         llm: has the embeddings at `model.embed_tokens`.  ctc_tokenizer: None leaves the CTC branch out.
         """
-        super().__init__()
+        super().__init__(tokenizer)
         self.config = config
         self.frontend = Frontend(config.frontend)
         self.audio_encoder = SenseVoiceEncoder(config.encoder)
@@ -99,8 +65,6 @@ class FunAsrNano(nn.Module):
             self.ctc_decoder = TransformerAdaptor(config.ctc.decoder)
             self.ctc = CtcHead(config.ctc)
         self.llm = llm
-        self.tokenizer = tokenizer
-        self._ids = lru_cache(maxsize=CACHED_TEXTS)(tokenizer.encode)
 
     @classmethod
     def load(
@@ -121,16 +85,6 @@ class FunAsrNano(nn.Module):
         model.frontend = Frontend(config.frontend).to(device)
         model.requires_grad_(False).eval()
         return model
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.audio_encoder.after_norm.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights, and of the rows that come out."""
-        return self.audio_encoder.after_norm.weight.dtype
 
     @property
     def has_ctc(self) -> bool:
@@ -163,56 +117,9 @@ class FunAsrNano(nn.Module):
         log_probs: Tensor = self.ctc(self.ctc_decoder(hidden, frames))
         return log_probs
 
-    def encode(
-        self, waveforms: Sequence[Samples], *, words: bool = True, pad_to: int | None = None
-    ) -> list[Encoded]:
-        """Encode waveforms (float32, 16 kHz, -1..1) as one batch, padded to the longest or to `pad_to` samples.
-
-        words: keep what `align` needs, 2 KB per 60 ms.
-        """
-        if not waveforms:
-            return []
-        width = max(pad_to or 0, *(len(waveform) for waveform in waveforms))
-        batch = np.zeros((len(waveforms), width), np.float32)
-        for row, waveform in zip(batch, waveforms, strict=True):
-            row[: len(waveform)] = waveform
-        lengths = torch.tensor([len(waveform) for waveform in waveforms])
-        with torch.inference_mode():
-            heard = self(torch.from_numpy(batch).to(self.device), lengths.to(self.device))
-        return self.split(heard, lengths.tolist(), words=words)
-
-    def split(self, heard: Heard, samples: Sequence[int], *, words: bool = True) -> list[Encoded]:
-        """Cut what `forward` returned into one Encoded per waveform, each with a copy of its part."""
-        frames, counts = torch.stack([heard.frames, heard.row_counts]).tolist()
-        keep = words and self.has_ctc
-        with torch.inference_mode():
-            return [
-                Encoded(
-                    rows=heard.rows[i, : counts[i]].clone(),
-                    hidden=heard.hidden[i, : frames[i]].clone() if keep else None,
-                    samples=length,
-                )
-                for i, length in enumerate(samples)
-            ]
-
-    def prompt_rows(self, options: DecodingOptions, encoded: Encoded, prefix_text: str = "") -> Tensor:
-        """The prompt as the language model reads it: (text + audio + text rows, llm_dim), in the model's dtype.
-
-        prefix_text: a beginning of the answer, which the language model is to continue; the generated text follows it.
-        Raises UnsupportedError for an option that this model has no prompt for.
-        """
-        prompt = build_prompt(options, prefix_text, self.config.prompt)
-        with torch.inference_mode():
-            before, after = (
-                self.embed(self._ids(prompt.before)),
-                self.embed(self.tokenizer.encode(prompt.after)),
-            )
-            return torch.cat([before, encoded.rows.to(before.dtype), after])
-
-    def embed(self, ids: Sequence[int]) -> Tensor:
-        """Rows of the language model's embedding table: (len(ids), llm_dim)."""
-        rows: Tensor = self.llm.get_submodule("model.embed_tokens")(torch.tensor(ids, device=self.device))
-        return rows
+    def prompt(self, options: DecodingOptions, prefix_text: str) -> Prompt:
+        """The text around the audio rows. Raises UnsupportedError for translation."""
+        return build_prompt(options, prefix_text, self.config.prompt)
 
     def align(self, encoded: Encoded, text: str) -> tuple[Word, ...] | None:
         """When each word of `text` was said, ms from the waveform's start; None where it cannot be had.

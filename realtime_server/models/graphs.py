@@ -2,7 +2,7 @@
 
 A graph is a recording for one shape: so many rows, padded to so many samples. It is made the first time its shape is
 needed, which takes up to two seconds; `record` makes the usual ones beforehand. Fewer waveforms than rows leave rows
-empty. Results equal those of `FunAsrNano.encode` on the same padding: the kernels are the same.
+empty. Results equal those of `AudioLlm.encode` on the same padding: the kernels are the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from realtime_server.core.jobs import Samples
-from realtime_server.models.fun_asr_nano import Encoded, FunAsrNano, Heard
+from realtime_server.models.audio_llm import AudioLlm, Encoded, Heard
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)  # of a graph
 REHEARSALS = 2  # before recording: kernels are chosen and libraries set up, which cannot be recorded
@@ -39,7 +39,7 @@ class Recording:
 class GraphedEncoder:
     """`encode` of a model on a GPU; one thread at a time."""
 
-    def __init__(self, model: FunAsrNano) -> None:
+    def __init__(self, model: AudioLlm) -> None:
         self._model = model
         self._recordings: dict[tuple[int, int], Recording] = {}
         self._pool: Any = (
@@ -53,7 +53,7 @@ class GraphedEncoder:
     def encode(
         self, waveforms: Sequence[Samples], *, words: bool = True, pad_to: int | None = None
     ) -> list[Encoded]:
-        """See `FunAsrNano.encode`; `pad_to` decides the graph, so let it be one of a few."""
+        """See `AudioLlm.encode`; `pad_to` decides the graph, so let it be one of a few."""
         if not waveforms or len(waveforms) > ROWS[-1]:
             return self._model.encode(waveforms, words=words, pad_to=pad_to)
         samples = max(pad_to or 0, *(len(waveform) for waveform in waveforms))

@@ -1,8 +1,8 @@
-"""The language model's weights, taken out of model.pt into a folder that vLLM and transformers can load.
+"""The language model's weights, taken out of a checkpoint into a folder that vLLM and transformers can load.
 
     CACHE/llm/NAME-FINGERPRINT/   config.json, tokenizer files, model.safetensors, source.json
 
-The fingerprint is of model.pt (path, size, time) and of the files beside the weights, so that a changed checkpoint is
+The fingerprint is of the weights (path, size, time) and of the files beside them, so that a changed checkpoint is
 split anew; what the same file was split into before is then removed. The folder appears under its name when all of it
 is there and flushed: an interrupted run leaves nothing that looks complete, and of two that write at once one wins.
 """
@@ -16,8 +16,9 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -36,28 +37,48 @@ HEAD = "lm_head.weight"
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}  # as safetensors names them
 
 
+@dataclass(frozen=True, slots=True)
+class LlmParts:
+    """A language model inside a checkpoint, and what its own folder is to hold.
+
+    folder: the checkpoint.  weights: files that the tensors are in; the first stands for all of them.
+    files: config and tokenizer, by name.  tensors: read only if the folder is to be written; raises WeightsError.
+    """
+
+    folder: Path
+    weights: Sequence[Path]
+    files: Mapping[str, bytes]
+    tensors: Callable[[], dict[str, Tensor]]
+
+
 def split_llm(checkpoint: Checkpoint, cache: Path) -> Path:
-    """The folder with the language model in Hugging Face layout, written below `cache` if it is not there.
+    """The folder with the language model of a Fun-ASR-Nano; see `write_llm`."""
+    beside = {path.name: path.read_bytes() for path in _files_beside(checkpoint)}
+    weights = [checkpoint.folder / "model.pt"]
+    return write_llm(LlmParts(checkpoint.folder, weights, beside, lambda: llm_tensors(checkpoint)), cache)
+
+
+def write_llm(parts: LlmParts, cache: Path) -> Path:
+    """The folder with a language model in Hugging Face layout, written below `cache` if it is not there.
 
     cache: a folder that may not exist yet, `weights.cache_folder()`. Weights keep their dtype.
     Raises WeightsError naming tensors that are missing or wrong, or saying why the folder cannot be written.
     """
-    beside = _files_beside(checkpoint)
-    home, source = cache / "llm", (checkpoint.folder / "model.pt").resolve()
-    target = home / f"{checkpoint.folder.resolve().name}-{_fingerprint(source, beside)}"
+    home, sources = cache / "llm", [path.resolve() for path in parts.weights]
+    target = home / f"{parts.folder.resolve().name}-{_fingerprint(sources, parts.files)}"
     if target.is_dir():
         return target
-    tensors = llm_tensors(checkpoint)
+    tensors = parts.tensors()
     with _disk_errors(home):
         home.mkdir(parents=True, exist_ok=True)
         _sweep(home)
         _check_space(home, sum(tensor.nbytes for tensor in tensors.values()))
         with _folder_to_be(target) as folder:
-            for path in beside:
-                shutil.copyfile(path, folder / path.name)
+            for name, content in parts.files.items():
+                (folder / name).write_bytes(content)
             write_safetensors(folder / "model.safetensors", tensors)
-            (folder / SOURCE).write_text(json.dumps({"model": str(source)}), "utf-8")
-        _remove_older(home, target, str(source))
+            (folder / SOURCE).write_text(json.dumps({"model": str(sources[0])}), "utf-8")
+        _remove_older(home, target, str(sources[0]))
     return target
 
 
@@ -80,18 +101,37 @@ def llm_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
     else:
         embeddings = {"model.embed_tokens.weight": (llm.vocabulary, llm.width)}
         compare(path, embeddings, {name: found[name] for name in embeddings if name in found})
-    if strange := {str(tensor.dtype) for tensor in found.values() if tensor.dtype not in DTYPES}:
+    check_dtypes(path, found)
+    return found
+
+
+def check_dtypes(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise WeightsError unless all of a language model's tensors are of a dtype that can be written."""
+    if strange := {str(tensor.dtype) for tensor in tensors.values() if tensor.dtype not in DTYPES}:
         raise WeightsError(
             f"{path}: the language model's weights are {', '.join(sorted(strange))}, not floating point"
         )
-    return found
 
 
 def qwen3_shapes(llm: LlmConfig, config: Section) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a Qwen3's tensors."""
+    head = config.integer("head_dim")
+    return _decoder_shapes(llm, config, head, {"self_attn.q_norm": (head,), "self_attn.k_norm": (head,)})
+
+
+def llama_shapes(llm: LlmConfig, config: Section) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a Llama's tensors."""
+    config.expect("mlp_bias", None, False)
+    head = config.integer("head_dim", llm.width // config.integer("num_attention_heads"))
+    return _decoder_shapes(llm, config, head, {})
+
+
+def _decoder_shapes(
+    llm: LlmConfig, config: Section, head: int, more: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """What the two have in common; more: of every layer."""
     config.expect("attention_bias", None, False)
     width, inner = llm.width, config.integer("intermediate_size")
-    head = config.integer("head_dim")
     queries = config.integer("num_attention_heads") * head
     keys = config.integer("num_key_value_heads") * head
     layer: dict[str, tuple[int, ...]] = {
@@ -100,8 +140,7 @@ def qwen3_shapes(llm: LlmConfig, config: Section) -> dict[str, tuple[int, ...]]:
         "self_attn.k_proj": (keys, width),
         "self_attn.v_proj": (keys, width),
         "self_attn.o_proj": (width, queries),
-        "self_attn.q_norm": (head,),
-        "self_attn.k_norm": (head,),
+        **more,
         "post_attention_layernorm": (width,),
         "mlp.gate_proj": (inner, width),
         "mlp.up_proj": (inner, width),
@@ -146,11 +185,13 @@ def _files_beside(checkpoint: Checkpoint) -> list[Path]:
     )
 
 
-def _fingerprint(source: Path, beside: list[Path]) -> str:
-    stat = source.stat()
-    digest = hashlib.sha256(f"{FORMAT}|{source}|{stat.st_size}|{stat.st_mtime_ns}".encode())
-    for path in beside:
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+def _fingerprint(sources: Sequence[Path], beside: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256(str(FORMAT).encode())
+    for source in sources:
+        stat = source.stat()
+        digest.update(f"|{source}|{stat.st_size}|{stat.st_mtime_ns}".encode())
+    for name, content in beside.items():
+        digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
 
 

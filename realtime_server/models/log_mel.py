@@ -1,4 +1,4 @@
-"""Whisper's log-mel spectrogram, in numpy.
+"""Whisper's log-mel spectrogram, in numpy; glm_asr.py has it in torch, of the same filters.
 
 Source: Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022), section 2.2, and the
 Slaney mel scale of the Auditory Toolbox (1998), which the model was trained with. The encoder sees a fixed
@@ -41,7 +41,7 @@ def log_mel(audio: Samples, frames: int) -> Mel:
     # Frame i is centred on sample 160 i. Frames that reach past the audio see zeros; those wholly past it are
     # the floor, which spares their transforms.
     heard = min(frames, -(-(len(audio) + N_FFT // 2) // HOP))
-    spectrum = np.fft.rfft(_framed(audio, frames, heard) * _window(), axis=1)
+    spectrum = np.fft.rfft(_framed(audio, frames, heard) * window(), axis=1)
     power = np.ascontiguousarray((spectrum.real**2 + spectrum.imag**2).T)
     mel = np.full((N_MELS, frames), FLOOR, dtype=np.float32)
     # Summed by hand: a matrix product differs in its last bit with the number of threads that the linear algebra
@@ -54,10 +54,10 @@ def log_mel(audio: Samples, frames: int) -> Mel:
     return (mel + 4.0) / 4.0
 
 
-@lru_cache(maxsize=1)
-def mel_filters() -> NDArray[np.float32]:
-    """Triangular filters of equal area on the Slaney mel scale: float32 (80, 201)."""
-    edges = _mel_to_hz(np.linspace(0.0, _hz_to_mel(SAMPLE_RATE / 2), N_MELS + 2))
+@lru_cache(maxsize=2)
+def mel_filters(mels: int = N_MELS) -> NDArray[np.float32]:
+    """Triangular filters of equal area on the Slaney mel scale: float32 (mels, 201)."""
+    edges = _mel_to_hz(np.linspace(0.0, _hz_to_mel(SAMPLE_RATE / 2), mels + 2))
     bins = np.linspace(0.0, SAMPLE_RATE / 2, N_FFT // 2 + 1)
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (bins - left) / (centre - left)
@@ -83,7 +83,7 @@ def _framed(audio: Samples, frames: int, heard: int) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _window() -> NDArray[np.float32]:
+def window() -> NDArray[np.float32]:
     """Periodic Hann window, float32 (400,)."""
     return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(N_FFT) / N_FFT)).astype(np.float32)
 

@@ -7,6 +7,7 @@ the setting. Settings that only training uses are not looked at.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,13 @@ class Section:
             raise self._wrong(name, value, f"a whole number of at least {least}")
         return value
 
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number above zero."""
+        value = self.get(name) if self.get(name) is not None else default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise self._wrong(name, value, "a number above zero")
+        return float(value)
+
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""
         value = self.get(name) if self.get(name) is not None else default
@@ -149,11 +157,11 @@ class Section:
             raise self._wrong(name, value, "a section")
         return Section(self.path, value, f"{self._prefix}{name}.", self._root)
 
-    def heads(self, width: str, default: int | None = None) -> int:
-        """attention_heads, by which the setting `width` can be divided."""
-        heads = self.integer("attention_heads", default)
+    def heads(self, width: str, default: int | None = None, *, name: str = "attention_heads") -> int:
+        """The setting `name`, by which the setting `width` can be divided."""
+        heads = self.integer(name, default)
         if self.integer(width) % heads:
-            raise self._wrong(width, self.get(width), f"a multiple of the {heads} attention_heads")
+            raise self._wrong(width, self.get(width), f"a multiple of the {heads} {name}")
         return heads
 
     def expect(self, name: str, *supported: Any) -> None:

@@ -93,3 +93,15 @@ def test_it_has_nothing_in_the_checkpoint_and_stays_exact(frontend: Frontend) ->
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(run(frontend, waveform)[0], run(Frontend(CONFIG), waveform)[0])
     assert run(frontend, waveform)[0].dtype == torch.float32
+
+
+def test_it_is_the_same_whatever_torchs_defaults_are(frontend: Frontend) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            other = Frontend(frontend.config)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(other.hamming, frontend.hamming)
+    assert torch.equal(other.filters, frontend.filters)
