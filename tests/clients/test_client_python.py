@@ -468,7 +468,7 @@ async def test_a_certificate_that_is_not_trusted_is_told(start: Any, self_signed
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(401, "wants a key"), (403, "not allowed"), (429, "too many sessions"), (503, "full"), (404, "404")],
+    [(401, "wants a token"), (403, "not allowed"), (429, "too many sessions"), (503, "full"), (404, "404")],
 )
 async def test_refusals_are_told_in_words(start: Any, status: int, words: str) -> None:
     async def never(connection: ServerConnection) -> None:
@@ -481,6 +481,22 @@ async def test_refusals_are_told_in_words(start: Any, status: int, words: str) -
         port = next(iter(server.sockets)).getsockname()[1]
         failure = await start(f"ws://127.0.0.1:{port}").fail()
     assert words in str(failure)
+
+
+async def test_a_server_that_wants_a_token_gets_it_in_the_header(start: Any) -> None:
+    def check(connection: ServerConnection, request: Any) -> Any:
+        let_in = (
+            request.headers.get("Authorization") == "Bearer secret-token" and "secret" not in request.path
+        )
+        return None if let_in else connection.respond(HTTPStatus.UNAUTHORIZED, "no\n")
+
+    scripted = ScriptedServer(SESSION)
+    async with serve(scripted.handle, "127.0.0.1", 0, process_request=check) as server:
+        address = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        failure = await start(address, token="wrong-token").fail()
+        assert str(failure).endswith("refuses: it does not accept this token")
+        await start(address, token="secret-token").client.run()
+    assert "secret" not in repr(client.Options(token="secret-token"))
 
 
 async def test_what_is_no_websocket_server_is_told(start: Any) -> None:
@@ -667,9 +683,9 @@ def test_speakers_are_shown_and_their_revision_is_told_once_at_the_end() -> None
     out, err = io.StringIO(), io.StringIO()
     display = client.Display(out, err)
     show(display, ((0, 1000), "yes", None), ((1000, 3_725_600), "no", 0))
-    assert out.getvalue() == "[0:00.0-0:01.0] yes\n[0:01.0-62:05.6] speaker 0: no\n"
+    assert out.getvalue() == "[0:00.0-0:01.0] yes\n[0:01.0-62:05.6] Speaker 1: no\n"
     show(display, ((0, 1000), "yes", 1), ((1000, 3_725_600), "no", 0), final=True)
-    assert err.getvalue().splitlines()[1:] == ["[0:00.0-0:01.0] speaker 1: yes"]
+    assert err.getvalue().splitlines()[1:] == ["[0:00.0-0:01.0] Speaker 2: yes"]
 
 
 @pytest.mark.parametrize(
@@ -1086,7 +1102,8 @@ async def test_the_microphone_is_opened_as_the_wire_wants_it(driver: Any) -> Non
     ("source", "words"),
     [
         (DRIVER, "cannot open the microphone (Invalid device)"),
-        ("raise ImportError", f"run: {sys.executable} -m pip install sounddevice"),
+        ("raise ImportError", f"run: {sys.executable} -m pip install sounddevice (on Debian and Ubuntu: "),
+        ("raise ImportError", "apt install libportaudio2"),
         ("raise OSError('PortAudio library not found')", "apt install libportaudio2"),
     ],
 )
