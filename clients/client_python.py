@@ -39,7 +39,7 @@ import unicodedata
 import wave
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
@@ -58,6 +58,7 @@ FILE_LEAD_MS = 120_000  # a file is sent at most this far ahead of the results,
 HOLD_S = 1.0  # then a frame a second: a server takes seconds without audio for the end of a sentence
 NEWS_S = 5.0  # between two lines about what is being said, where there is no terminal
 WORD = re.compile(r"\s+|[!-\u2e7f]+|.")  # a Chinese, Japanese or Korean character is one
+PORTAUDIO = "on Debian and Ubuntu: apt install libportaudio2"
 JOINERS = "\u200c\u200d"  # of Persian and Indic letters, and of emoji
 
 CLOSE_CODES = {
@@ -69,7 +70,8 @@ CLOSE_CODES = {
     1012: "the server is shutting down",
     1013: "the server is overloaded",
 }
-REFUSALS = {401: "it wants a key", 403: "not allowed", 429: "too many sessions", 503: "full, try later"}
+REFUSALS = {403: "not allowed", 429: "too many sessions or connections, try later", 503: "full, try later"}
+TOKEN = "REALTIME_SERVER_TOKEN"  # the environment variable; arguments can be read in the list of processes
 
 Samples = npt.NDArray[np.float32]
 Clock = Callable[[], float]
@@ -96,6 +98,7 @@ class Options:
     pace: float = 1.0  # of a file, in times the speed of speech; 0: as fast as the server takes it
     json: bool = False  # print the server's messages, not a transcript
     device: int | None = None  # number of the microphone
+    token: str | None = field(default=None, repr=False)  # of a server that wants one
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Sentence:
 
     def __str__(self) -> str:
         start, end = (f"{ms // 60_000}:{ms // 1000 % 60:02}.{ms // 100 % 10}" for ms in self.times_ms)
-        speaker = "" if self.speaker is None else f"speaker {self.speaker}: "
+        speaker = "" if self.speaker is None else f"Speaker {self.speaker + 1}: "  # counted as the page does
         return f"[{start}-{end}] {speaker}{printable(self.text)}"
 
 
@@ -231,9 +234,11 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ClientError(f"{module} is missing; run: {sys.executable} -m pip install {module}", 2) from None
+        library = f" ({PORTAUDIO}, too)" if module == "sounddevice" else ""
+        words = f"{module} is missing; run: {sys.executable} -m pip install {module}{library}"
+        raise ClientError(words, 2) from None
     except OSError as error:  # sounddevice without its library
-        raise ClientError(f"{module}: {error} (Debian and Ubuntu: apt install libportaudio2)", 2) from None
+        raise ClientError(f"{module}: {error} ({PORTAUDIO})", 2) from None
 
 
 def printable(text: object) -> str:
@@ -334,7 +339,7 @@ class Client:
         """Return the final sentences; raises ClientError without a final text for all of the audio."""
         self._task = asyncio.current_task()
         try:
-            self._socket = await open_socket(self._options.server)
+            self._socket = await open_socket(self._options.server, self._options.token)
             async with AsyncExitStack() as stack:  # `async with` the socket would call a ClientError a crash
                 stack.push_async_callback(self._socket.close)
                 await self._start()
@@ -424,16 +429,25 @@ class Client:
         self._display.result(self._sentences, message["partial"], self._final)
 
 
-async def open_socket(server: str) -> ClientConnection:
+async def open_socket(server: str, token: str | None = None) -> ClientConnection:
     settings: dict[str, Any] = {"max_size": None, "compression": None}  # a message holds the whole list
     settings |= {"ping_timeout": 120, "close_timeout": 2}  # pings wait behind audio
     if urlsplit(server).hostname in ("localhost", "127.0.0.1", "::1"):
         settings["proxy"] = None
+    if token:
+        settings["additional_headers"] = {"Authorization": f"Bearer {token}"}
     try:
         return await connect(server, **settings)
     except InvalidStatus as refused:
         status = refused.response.status_code
-        raise ClientError(f"{server} refuses: {REFUSALS.get(status, f'HTTP status {status}')}") from None
+        why = REFUSALS.get(status, f"HTTP status {status}")
+        if status == 401:
+            why = (
+                "it does not accept this token"
+                if token
+                else f"it wants a token; set {TOKEN}, or give --token"
+            )
+        raise ClientError(f"{server} refuses: {why}") from None
     except ssl.SSLCertVerificationError as error:
         raise ClientError(f"the certificate of {server} is not accepted: {error.verify_message}") from None
     except OSError as error:
@@ -477,6 +491,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hotwords", help="words to expect, separated by commas")
     parser.add_argument("--pace", type=float, default=1.0, help="of a file; 1: speech, 0: as fast as it goes")
     parser.add_argument("--json", action="store_true", help="print the server's messages, one a line")
+    parser.add_argument("--token", default=os.environ.get(TOKEN), help=f"that it wants; rather set {TOKEN}")
     parser.add_argument("--device", type=int, help="number of the microphone in --list-devices")
     given = vars(parser.parse_args(arguments))
     list_devices, _ = given.pop("list_devices"), given.pop("mic")

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from realtime_server.errors import (
+    AdmissionError,
     AudioError,
     BusyError,
     EngineError,
+    FieldError,
     RealtimeServerError,
     UnsupportedError,
 )
@@ -74,6 +76,10 @@ def explain(error: Exception) -> RequestError:
             large = code in ("too_big", "too_long")
             status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST
             return RequestError(str(error), status, param="file", code=code)
+        case AdmissionError():
+            return RequestError(str(error), error.status, code=error.reason, headers=error.headers)
+        case FieldError():
+            return RequestError(str(error), param=error.field)
         case BusyError(__cause__=OSError() as cause):
             logger.error("a request failed: %s", cause)
             words = f"{error}; try again later"

@@ -8,6 +8,7 @@ as curl and browsers send them for fields left empty.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ from starlette.types import Message, Receive
 
 from realtime_server.http.errors import RequestError
 from realtime_server.http.options import HttpOptions
-from realtime_server.offline.audio_source import scarcity
+from realtime_server.offline.audio_source import NO_FOLDER, scarcity
+
+logger = logging.getLogger(__name__)
+# It warns of every form that cannot be read, which any client may send as often as it likes.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 MOST_FIELDS = 100
 FIELD_BYTES = 1 << 18
@@ -156,12 +161,12 @@ def _check_kind(header: str) -> None:
 async def _parse(request: Request, form_bytes: int) -> FormData:
     parser = _Parser(request, form_bytes)
     try:
-        with scarcity():
+        with scarcity(NO_FOLDER):
             return await parser.parse()
-    except MultiPartException as error:
-        raise RequestError(error.message) from None
-    except FormParserError:  # some versions of starlette answer it themselves
-        raise RequestError("the form cannot be read: it is no multipart/form-data") from None
+    except (MultiPartException, FormParserError) as error:  # it depends on starlette's version which
+        logger.debug("a form that cannot be read: %s", error)
+        words = getattr(error, "message", "the form cannot be read: it is no multipart/form-data")
+        raise RequestError(words) from None
 
 
 class _Parser(MultiPartParser):

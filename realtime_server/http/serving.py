@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from realtime_server.http.app import LiveService, make_app
 from realtime_server.http.fair_h11 import FairH11
 from realtime_server.http.options import HttpOptions
 from realtime_server.http.service import FileService
+from realtime_server.http.taps import Taps
 from realtime_server.http.unread import DropsUnread
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
@@ -37,14 +39,21 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USE
 class HttpServer:
     """Serves the application; start() and stop() once each."""
 
-    def __init__(self, service: FileService, reader: AudioReader, app: FastAPI) -> None:
+    def __init__(
+        self, service: FileService, reader: AudioReader, app: FastAPI, tls: ssl.SSLContext | None = None,
+        taps: Taps | None = None,
+    ) -> None:  # fmt: skip
         self._service, self._reader, self._options = service, reader, service.options
+        self._taps = taps
         config = uvicorn.Config(
             DropsUnread(app, service), http=FairH11, ws="websockets-sansio", lifespan="off",
-            log_config=None, log_level="warning", access_log=False, server_header=False,
+            log_config=None, log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=LEFT_S, ws_max_size=self._options.message_bytes, ws_per_message_deflate=False,
+            proxy_headers=False,  # the door reads them, if it is told to
             ws_ping_timeout=None,  # those who send first and read afterwards do not answer meanwhile; see SILENT_S
         )  # fmt: skip
+        config.load()
+        config.ssl = tls
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 
@@ -61,9 +70,15 @@ class HttpServer:
         return port
 
     async def stop(self) -> None:
-        """Refuse new requests, let those that run finish, stop listening; the engine is not touched."""
+        """Refuse new requests, let those that run finish, stop listening; the engine is not touched.
+
+        Calls are ended by the live service, of which they are sessions.
+        """
         assert self._serving
-        await self._service.drain(self._options.shutdown_s, GRACE_S)
+        async with asyncio.TaskGroup() as draining:
+            draining.create_task(self._service.drain(self._options.shutdown_s, GRACE_S))
+            if self._taps:
+                draining.create_task(self._taps.drain(self._options.shutdown_s))
         self._server.should_exit = True
         await self._serving
         await self._reader.aclose()
@@ -96,11 +111,16 @@ def build(
     settings: what live sessions are told at their birth.  names: what the model that runs is called.
     """
     transcriber = Transcriber(
-        engine, scorer, embedder, live=live.busy, deadlines=options.deadlines, observe=live.observe
+        engine,
+        scorer,
+        embedder,
+        live=live.busy,
+        deadlines=options.deadlines,
+        observe=live.metrics.observe_job,
     )
     reader = AudioReader(options.limits)
     service = FileService(transcriber, reader, engine.capabilities, settings, options)
-    return HttpServer(service, reader, make_app(service, live, names))
+    return HttpServer(service, reader, make_app(service, live, names), live.tls, live.taps)
 
 
 def listen(host: str, port: int) -> list[socket.socket]:

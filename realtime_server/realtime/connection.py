@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from realtime_server.metrics import Metrics
-from realtime_server.realtime.hub import ReaderTooSlowError
+from realtime_server.realtime.event_log import ReaderTooSlowError
 from realtime_server.realtime.options import ServerOptions
 from realtime_server.realtime.session import RealtimeASRSession
 

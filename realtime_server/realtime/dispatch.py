@@ -24,7 +24,7 @@ import itertools
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Priority
@@ -32,6 +32,7 @@ from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.engines.base import Engine
 from realtime_server.errors import EngineError, EngineTimeoutError
 from realtime_server.metrics import Metrics
+from realtime_server.realtime.lateness import Lateness, Wait
 from realtime_server.realtime.options import Clocks
 
 AHEAD = 2  # unanswered finals of one session: the one that is waited for, and the one behind it
@@ -48,8 +49,10 @@ class Ticket:
     arrival: int = 0
     number: int | None = None  # order in which it was given to the engine; None outside
     is_backlog: bool = False
+    was_backlog: bool = False
     is_counted: bool = False  # among its session's unanswered finals
     since_s: float = 0.0  # when its deadline began to run
+    asked_s: float = 0.0
     turn: asyncio.Future[None] | None = None  # done when the engine may have it
     scope: asyncio.Timeout | None = None
     timer: asyncio.TimerHandle | None = None
@@ -98,10 +101,18 @@ class Dispatcher:
     """One engine, shared fairly by all sessions; it is an `Engine` itself.
 
     Every RealtimeASRSession on an engine should be given the same Dispatcher. metrics: told of every decode.
+    late_s: see Lateness; `lateness` is what it says.
     """
 
-    def __init__(self, engine: Engine, clocks: Clocks | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clocks: Clocks | None = None,
+        metrics: Metrics | None = None,
+        late_s: float | None = None,
+    ) -> None:
         self._engine, self._clocks, self._metrics = engine, clocks or Clocks(), metrics
+        self.lateness = Lateness(late_s, self._waits)
         self._slots = max(1, engine.capabilities.concurrency)
         self._room = self._slots * max(1, engine.capabilities.batch)
         self._line: list[Ticket] = []  # in the order of service
@@ -147,7 +158,7 @@ class Dispatcher:
         renew: given a job that had to wait, returns the one to run in its place; the ticket has it from then on.
         Raises EngineError, EngineTimeoutError if the engine hangs.
         """
-        ticket.since_s = self._clock()
+        ticket.since_s = ticket.asked_s = self._clock()
         if not self._engaged and not self._line:
             self._progress_s = ticket.since_s
         ticket.turn = asyncio.get_running_loop().create_future()
@@ -196,6 +207,11 @@ class Dispatcher:
         jobs = len(self._engaged) + self.waiting.total()
         return f"the recognizer has given no answer for {self.silent_s:.0f} s; {jobs} jobs wait for it"
 
+    def _waits(self) -> Iterator[Wait]:
+        """How long those in line have waited, but for what only its own client has to wait for."""
+        now_s = self._clock()
+        return ((each.kind, now_s - each.asked_s) for each in self._line if not each.was_backlog)
+
     # --- the line -----------------------------------------------------------------------------------------
 
     def _line_up(self, ticket: Ticket) -> None:
@@ -205,7 +221,7 @@ class Dispatcher:
             self._finals[session] += 1
             ticket.is_counted = True
             if self._finals[session] > AHEAD:
-                ticket.rank, ticket.is_backlog = Priority.REFRESH, True
+                ticket.rank, ticket.is_backlog, ticket.was_backlog = Priority.REFRESH, True, True
                 self._backlogs.setdefault(session, deque()).append(ticket)
         if not ticket.is_backlog or self._backlogs[ticket.job.session][0] is ticket:
             self._enter(ticket)
@@ -283,8 +299,12 @@ class Dispatcher:
         self, ticket: Ticket, renew: Renew | None, on_text: Callable[[str], None] | None
     ) -> Decoded:
         assert ticket.turn
-        asked_s, waits = self._clock(), not ticket.turn.done()
-        await ticket.turn
+        waits = not ticket.turn.done()
+        try:
+            await ticket.turn
+        finally:
+            if not ticket.was_backlog:
+                self.lateness.receive_wait(ticket.kind, self._clock() - ticket.asked_s)
         if waits and renew:
             ticket.job = renew(ticket.job)
         begun_s = self._clock()
@@ -295,7 +315,7 @@ class Dispatcher:
             raise
         self._note_answer(ticket)
         if self._metrics:
-            self._metrics.observe_decode(ticket.kind, begun_s - asked_s, self._clock() - begun_s)
+            self._metrics.observe_decode(ticket.kind, begun_s - ticket.asked_s, self._clock() - begun_s)
         return decoded
 
     def _note_answer(self, answered: Ticket) -> None:

@@ -1,4 +1,4 @@
-"""Plain HTTP on the WebSocket port: the page, the health checks, and the words for those who are refused."""
+"""Plain HTTP on the WebSocket port: the pages, the health checks, and the words for those who are refused."""
 
 from __future__ import annotations
 
@@ -7,60 +7,122 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 
+from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from realtime_server.doors.door import Door
+from realtime_server.doors.session_tokens import Wish
+from realtime_server.doors.visitors import Visitor
+from realtime_server.errors import AdmissionError, FieldError, NoSessionError
 from realtime_server.metrics import CONTENT_TYPE as METRICS_TYPE
+from realtime_server.realtime.addresses import VIEW, ToView, read_address
+from realtime_server.realtime.viewers import Gallery
+from realtime_server.resources import find_resource
 
+OVERLAY = "static/overlay.html"
 RETRY_S = 5  # what a refused client is told to wait
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What people look at: each as its text."""
+
+    microphone: str
+    overlay: str
+
+    @classmethod
+    def read(cls, microphone: Path) -> Pages:
+        """Read them. Raises ConfigurationError if this installation lacks the overlay."""
+        overlay = find_resource(OVERLAY)
+        return cls(microphone.read_text(encoding="utf-8"), overlay.read_text(encoding="utf-8"))
+
+    def at(self, path: str) -> str | None:
+        """The page of a path."""
+        return {"/": self.microphone, "/overlay": self.overlay, "/overlay.html": self.overlay}.get(path)
 
 
 class HttpAnswers:
     """Answers requests that are no WebSocket handshake.
 
+    gallery: the sessions that can be viewed.
     state: what /health tells.  why_not_ready: None, or the reason that /ready gives.  metrics: what /metrics tells.
     """
 
     def __init__(
         self,
-        page: bytes,
+        pages: Pages,
+        door: Door,
+        gallery: Gallery,
         *,
         state: Callable[[], Mapping[str, object]],
         why_not_ready: Callable[[], str | None],
         metrics: Callable[[], str],
     ) -> None:
-        self._page, self._state, self._why_not_ready, self._metrics = page, state, why_not_ready, metrics
-        self._page_policy = page_policy(page.decode())
+        self._pages, self._door, self._gallery = pages, door, gallery
+        self._state, self._why_not_ready, self._metrics = state, why_not_ready, metrics
 
-    def answer(self, request: Request) -> Response:
-        """Return the response to a GET or HEAD; other methods are refused."""
+    def answer(self, request: Request, visitor: Visitor) -> Response:
+        """Return the response to a GET or HEAD; other methods are refused. Raises AdmissionError."""
         method = getattr(request, "method", "GET")  # websockets before 17 refuses others by itself
         if method not in ("GET", "HEAD"):
             response = respond_text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not answered here; use GET")
             response.headers["Allow"] = "GET, HEAD"
             return response
-        response = self._answer_get(request.path.partition("?")[0])
+        response = self._answer_get(request.path.partition("?")[0], visitor)
         if method == "HEAD":
             response.body = b""
         return response
 
-    def _answer_get(self, path: str) -> Response:
+    def _answer_get(self, path: str, visitor: Visitor) -> Response:
+        if page := self._pages.at(path):
+            response = respond(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+            response.headers["Content-Security-Policy"] = page_policy(page)
+            return response
+        if path.startswith(VIEW):
+            return self._tell_session(path, visitor)
         match path:
-            case "/":
-                response = respond(HTTPStatus.OK, "text/html; charset=utf-8", self._page)
-                response.headers["Content-Security-Policy"] = self._page_policy
-                return response
             case "/health":
                 return respond_json(HTTPStatus.OK, {"status": "ok", **self._state()})
             case "/ready":
+                if visitor.asks_for_himself:
+                    self._door.take_place(self._door.admit(visitor, "transcribe", visitor.session)).release()
                 why = self._why_not_ready()
                 status = HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK
                 return respond_json(status, {"ready": not why, "reason": why, **self._state()})
             case "/metrics":
+                self._door.admit(visitor, "metrics")
                 return respond(HTTPStatus.OK, METRICS_TYPE, self._metrics().encode())
+            case "/tokens":
+                return self._mint(visitor)
         return respond_text(HTTPStatus.NOT_FOUND, "not found; the page is at /")
+
+    def _tell_session(self, path: str, visitor: Visitor) -> Response:
+        """Tell whether a session can be viewed: what a page is not told of a handshake that failed."""
+        try:
+            wanted = read_address(path)
+            assert isinstance(wanted, ToView)
+            self._door.admit(visitor, "view", wanted.name)
+            return respond_json(HTTPStatus.OK, self._gallery.tell(wanted.name))
+        except FieldError as error:
+            return respond_json(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        except NoSessionError as error:
+            return respond_json(HTTPStatus.NOT_FOUND, {"error": str(error)})
+
+    def _mint(self, visitor: Visitor) -> Response:
+        """Make a session token: it changes nothing here, and a GET is all that this port can read."""
+        try:
+            minted = self._door.mint(self._door.find_maker(visitor), Wish.read_query(visitor.query))
+        except FieldError as error:
+            return respond_text(HTTPStatus.BAD_REQUEST, str(error))
+        response = respond(HTTPStatus.OK, "application/json", json.dumps(minted.body).encode() + b"\n")
+        del response.headers["Cache-Control"]
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
 
 def page_policy(page: str) -> str:
@@ -82,6 +144,20 @@ def page_policy(page: str) -> str:
 def is_handshake(request: Request) -> bool:
     """Whether a request asks for a WebSocket, be it well formed or not."""
     return any("websocket" in value.lower() for value in request.headers.get_all("Upgrade"))
+
+
+def visitor_of(connection: ServerConnection, request: Request) -> Visitor:
+    """Who sent a request."""
+    address = connection.remote_address  # None, or of another kind, for sockets that are not of the internet
+    peer = str(address[0]) if isinstance(address, tuple) else ""
+    return Visitor.of(peer, request.headers.get_all, request.path.partition("?")[2])
+
+
+def respond_refused(error: AdmissionError) -> Response:
+    """Return the answer to somebody who is not let in, which a page from anywhere may read."""
+    response = respond_json(HTTPStatus(error.status), {"error": str(error), "code": error.reason})
+    response.headers.update(error.headers)
+    return response
 
 
 def refuse(why: str) -> Response:

@@ -1,22 +1,16 @@
-"""The events of each session, kept for its readers, and the sessions of the server.
-
-A session's events go into its EventLog, numbered by `seq`. The connection is one reader; viewers, exports and a
-resumed connection are others. A reader that falls so far behind that its next event is gone has lost text, so it
-is told rather than given a gap.
-"""
+"""The sessions of the server, and whether another may come."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from realtime_server.core.counts import SessionCounts
-from realtime_server.core.messages import Event
-from realtime_server.errors import RealtimeServerError
+from realtime_server.realtime.archive import Archive, Kept
 from realtime_server.realtime.patience import happens
 
 if TYPE_CHECKING:
@@ -24,105 +18,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KEPT_EVENTS = 4096  # about an hour of partials and sentences of one speaker
-
-
-class ReaderTooSlowError(RealtimeServerError):
-    """Events that a reader has not read yet had to be dropped."""
-
-
-class EventLog:
-    """The last events of a session, in order; `seq` numbers them from 0."""
-
-    def __init__(self, keep: int = KEPT_EVENTS) -> None:
-        self._tail: deque[Event] = deque(maxlen=keep)
-        self._readers: set[EventReader] = set()
-        self.next_seq = 0
-        self.closed = False
-
-    def append(self, events: Iterable[Event]) -> None:
-        """Add events and wake the readers."""
-        before = self.next_seq
-        for event in events:
-            self._tail.append(event)
-            self.next_seq += 1
-        if self.next_seq != before:
-            self._wake()
-
-    def close(self) -> None:
-        """No event will follow; readers end once they have read everything."""
-        self.closed = True
-        self._wake()
-
-    def add_reader(self) -> EventReader:
-        """A reader that starts at the oldest event kept; `close` it when it reads no more."""
-        reader = EventReader(self, self.next_seq - len(self._tail))
-        self._readers.add(reader)
-        return reader
-
-    def remove_reader(self, reader: EventReader) -> None:
-        """Forget a reader; called by its `close`."""
-        self._readers.discard(reader)
-
-    def read(self, seq: int) -> list[Event]:
-        """Events from number `seq` on. Raises ReaderTooSlowError if that one is gone."""
-        missing = self.next_seq - seq
-        if missing > len(self._tail):
-            raise ReaderTooSlowError(f"{missing - len(self._tail)} events were dropped unread; read faster")
-        return [self._tail[index] for index in range(len(self._tail) - missing, len(self._tail))]
-
-    def _wake(self) -> None:
-        for reader in self._readers:
-            reader.wake()
-
-
-class EventReader:
-    """One reader's place in an EventLog."""
-
-    def __init__(self, log: EventLog, seq: int) -> None:
-        self._log, self._seq = log, seq
-        self._news, self._taken = asyncio.Event(), asyncio.Event()
-        self._closed = False
-
-    async def take(self) -> list[Event]:
-        """Wait for events and return all that are new; [] once the log is closed and everything was read."""
-        while self._seq == self._log.next_seq and not self._log.closed:
-            self._news.clear()
-            await self._news.wait()
-        events = self._log.read(self._seq)
-        self._seq = self._log.next_seq
-        self._taken.set()
-        return events
-
-    @property
-    def behind(self) -> int:
-        """How many events are new."""
-        return self._log.next_seq - self._seq
-
-    async def wait_behind(self, at_most: int) -> None:
-        """Wait until at most so many events are new, or nobody will read them."""
-        while self.behind > at_most and not self._closed and not self._log.closed:
-            self._taken.clear()
-            await self._taken.wait()
-
-    def wake(self) -> None:
-        """The log has changed."""
-        self._news.set()
-        if self._log.closed:
-            self._taken.set()
-
-    def close(self) -> None:
-        """Read no more."""
-        self._closed = True
-        self._taken.set()
-        self._log.remove_reader(self)
-
 
 class Hub:
     """The sessions of this server, and whether another may come."""
 
-    def __init__(self, max_sessions: int) -> None:
+    def __init__(self, max_sessions: int, keep_transcripts_s: float = 0.0) -> None:
         self.max_sessions = max_sessions
+        self.archive = Archive(keep_transcripts_s, time.monotonic)
         self.draining = False
         self.sessions: dict[str, RealtimeASRSession] = {}
         self.refused = 0
@@ -139,9 +41,10 @@ class Hub:
         return total
 
     @contextmanager
-    def holding(self, session: RealtimeASRSession) -> Iterator[None]:
+    def holding(self, session: RealtimeASRSession, name: str | None = None) -> Iterator[None]:
         """Count a session while it lives; one that comes while the hub drains ends at once."""
         self.sessions[session.id] = session
+        self.archive.add(Kept(session.id, name, session.record, session.log))
         self._empty.clear()
         if self.draining:
             session.end()
@@ -149,6 +52,7 @@ class Hub:
             yield
         finally:
             del self.sessions[session.id]
+            self.archive.end(session.id)
             self._ended.add(session.counts)
             if not self.sessions:
                 self._empty.set()

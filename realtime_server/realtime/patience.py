@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from realtime_server.core.jobs import ClusterJob, EmbedJob
@@ -35,34 +36,51 @@ async def happens(event: asyncio.Event, within_s: float) -> bool:
     return True
 
 
-def never() -> float:
-    """Whoever waits, waits for nobody else's answer."""
-    return float("-inf")
+async def answer_in_time(work: Awaitable[Answer], deadline_s: float) -> Answer:
+    """The answer. Raises EngineTimeoutError when it was not given for `deadline_s`."""
+    try:
+        async with asyncio.timeout(deadline_s) as scope:
+            return await work
+    except TimeoutError:
+        if scope.expired():
+            raise EngineTimeoutError(f"no answer within {deadline_s:.1f} s") from None
+        raise
 
 
-async def answer_in_time(
-    work: Awaitable[Answer], deadline_s: float, answered_s: Callable[[], float] = never
-) -> Answer:
-    """The answer. Raises EngineTimeoutError when for `deadline_s` neither this nor any other was given."""
-    loop, asked_s = asyncio.get_running_loop(), time.monotonic()
+@dataclass(slots=True)
+class Watch:
+    """Ends `scope` when nobody was answered for a whole deadline."""
+
+    scope: asyncio.Timeout
+    deadline_s: float
+    answered_s: Callable[[], float]
+    asked_s: float
     timer: asyncio.TimerHandle | None = None
 
-    def look_again() -> None:
-        nonlocal timer
-        left_s = max(asked_s, answered_s()) + deadline_s - time.monotonic()
+    def look(self) -> None:
+        """End it, or look again when that may be due."""
+        loop = asyncio.get_running_loop()
+        left_s = max(self.asked_s, self.answered_s()) + self.deadline_s - time.monotonic()
         if left_s > 0:
-            timer = loop.call_later(left_s, look_again)
+            self.timer = loop.call_later(left_s, self.look)
         else:
-            scope.reschedule(loop.time())
+            self.scope.reschedule(loop.time())
 
+
+async def answer_in_turn(
+    work: Awaitable[Answer], deadline_s: float, answered_s: Callable[[], float]
+) -> Answer:
+    """The answer. Raises EngineTimeoutError when for `deadline_s` neither this nor any other was given."""
+    scope = asyncio.timeout(None)
+    watch = Watch(scope, deadline_s, answered_s, time.monotonic())
     try:
-        async with asyncio.timeout(None) as scope:
-            look_again()
+        async with scope:
+            watch.look()
             return await work
     except TimeoutError:
         if scope.expired():
             raise EngineTimeoutError(f"no answer within {deadline_s:.1f} s") from None
         raise
     finally:
-        if timer:
-            timer.cancel()
+        if watch.timer:
+            watch.timer.cancel()

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from http import HTTPStatus
 from pathlib import Path
 
@@ -24,16 +26,35 @@ from websockets.protocol import State
 from realtime_server import __version__
 from realtime_server.core.jobs import Job
 from realtime_server.core.settings import SessionSettings
-from realtime_server.engines.base import Embedder, Engine, Scorer
-from realtime_server.errors import ConfigurationError, EngineError
+from realtime_server.doors.door import Door, Place
+from realtime_server.doors.visitors import Visitor
+from realtime_server.engines.base import Embedder, Engine, Scorer, Staffed
+from realtime_server.errors import (
+    AdmissionError,
+    BusyError,
+    ConfigurationError,
+    EngineError,
+    FieldError,
+    NoSessionError,
+)
 from realtime_server.metrics import Metrics, Snapshot
+from realtime_server.realtime.addresses import ToView, read_address
 from realtime_server.realtime.connection import SessionConnection
 from realtime_server.realtime.dispatch import Dispatcher
 from realtime_server.realtime.health import Health
-from realtime_server.realtime.http_answers import HttpAnswers, is_handshake, refuse, respond_text
+from realtime_server.realtime.http_answers import (
+    HttpAnswers,
+    Pages,
+    is_handshake,
+    refuse,
+    respond_refused,
+    respond_text,
+    visitor_of,
+)
 from realtime_server.realtime.hub import Hub
 from realtime_server.realtime.options import Clocks, ServerOptions
 from realtime_server.realtime.session import RealtimeASRSession
+from realtime_server.realtime.viewers import Gallery, LiveSocket, Viewing
 
 __all__ = ["RealtimeServer", "ServerOptions"]
 
@@ -48,28 +69,36 @@ class RealtimeServer:
     """Serves live sessions on one engine, one scorer and, where speakers are told apart, one embedder.
 
     `description` is what GET /health tells about the engine and its settings.
-    hub: the sessions.  metrics: what GET /metrics tells.  dispatcher: the engine, as the sessions share it.
+    page: of the microphone.
+    hub: the sessions.  gallery: who views them.  metrics: what GET /metrics tells.  dispatcher: the engine, as the
+    sessions share it.  door: who may come in; unless it is given, everybody whose page may.  tls: encrypts, None for
+    a plain port.
     """
 
     def __init__(
         self, engine: Engine, scorer: Scorer, settings: SessionSettings, options: ServerOptions, *,
         page: Path, description: Mapping[str, str], clocks: Clocks | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | None = None, door: Door | None = None, tls: ssl.SSLContext | None = None,
     ) -> None:  # fmt: skip
-        self.hub = Hub(options.max_sessions)
+        self.door, self.tls = door or Door(), tls
+        self.hub = Hub(options.max_sessions, options.keep_transcripts_s)
+        self.gallery = Gallery(self.hub.archive, options)
         self.health = Health()
         self.metrics = Metrics(self._snapshot)
-        self.dispatcher = Dispatcher(engine, clocks, self.metrics)
+        self.dispatcher = Dispatcher(engine, clocks, self.metrics, options.late_s)
         self._engine, self._scorer, self._embedder = engine, scorer, embedder
         self._settings, self._options = settings, options
         self._description, self._clocks = description, clocks
         self._http = HttpAnswers(
-            page.read_bytes(),
+            Pages.read(page),
+            self.door,
+            self.gallery,
             state=self.state,
             why_not_ready=self.why_not_ready,
             metrics=self.metrics.render,
         )
-        self._opening: set[ServerConnection] = set()  # accepted, but not sessions yet
+        self._opening: dict[ServerConnection, Place] = {}  # accepted, but not sessions yet
+        self._viewers: dict[ServerConnection, Viewing] = {}
         self._server: Server | None = None
 
     async def start(self) -> int:
@@ -83,7 +112,7 @@ class RealtimeServer:
                 self._handle, options.host, options.port,
                 process_request=self._answer_request, process_response=self._admit,
                 max_size=options.max_message_bytes, compression=None, close_timeout=options.close_s,
-                ping_interval=None, logger=quiet, server_header=None,
+                ping_interval=None, logger=quiet, server_header=None, ssl=self.tls,
             )  # fmt: skip
         except (OSError, OverflowError) as error:
             # The event loop's own text repeats the address; name resolution counts its errors below zero.
@@ -97,7 +126,7 @@ class RealtimeServer:
     def state(self) -> dict[str, object]:
         """What GET /health and /ready tell."""
         counts = {"sessions": len(self.hub.sessions), "max_sessions": self.hub.max_sessions}
-        return {"version": __version__, **self._description, **counts}
+        return {"version": __version__, **self._description, **counts, "token_needed": self.door.token_needed}
 
     def why_not_ready(self) -> str | None:
         """None if another session would be let in, else the reason that GET /ready gives."""
@@ -121,7 +150,32 @@ class RealtimeServer:
             logger.info("some connections without a session are still open")
 
     async def _handle(self, connection: ServerConnection) -> None:
-        session = RealtimeASRSession(
+        assert connection.request
+        wanted = read_address(connection.request.path)
+        if isinstance(wanted, ToView):
+            await self._show(connection)
+            return
+        session = self._make_session()
+        with self.hub.holding(session, wanted.name), self._opening.pop(connection, nullcontext()):
+            carrier = SessionConnection(connection, session, self._options, self.metrics)
+            try:
+                await carrier.run()
+            finally:
+                code = carrier.close_code
+                logger.info("session %s ended: %s, close code %d", session.id, session.summary, code)
+
+    async def _show(self, connection: ServerConnection) -> None:
+        viewing = self._viewers.get(connection)
+        if viewing is None:  # it was lost meanwhile
+            return
+        try:
+            await self.gallery.show(viewing, LiveSocket(connection))
+        finally:
+            self._viewers.pop(connection, None)
+
+    def _make_session(self) -> RealtimeASRSession:
+        self.metrics.count_connection()
+        return RealtimeASRSession(
             self.dispatcher,
             self._scorer,
             self._settings,
@@ -130,15 +184,29 @@ class RealtimeServer:
             observe=self.observe,
             metrics=self.metrics,
         )
-        self.metrics.count_connection()
-        with self.hub.holding(session):
-            self._opening.discard(connection)
-            carrier = SessionConnection(connection, session, self._options, self.metrics)
-            try:
-                await carrier.run()
-            finally:
-                code = carrier.close_code
-                logger.info("session %s ended: %s, close code %d", session.id, session.summary, code)
+
+    # --- speech that comes in elsewhere -------------------------------------------------------------------
+
+    def why_refused(self) -> str | None:
+        """Why nobody is let in now, in a sentence; None if somebody would be. A refusal is counted."""
+        refusal = self._refusal()
+        if refusal is None:
+            return None
+        reason, why = refusal
+        self.hub.refused += 1
+        self.metrics.count_refused(reason)
+        logger.info("refused a connection: %s", why)
+        return why
+
+    @contextmanager
+    def holding(self, name: str) -> Iterator[RealtimeASRSession]:
+        """Hold another session, to be found by that name, for speech from another port. Raises BusyError."""
+        if why := self.why_refused():
+            raise BusyError(why)
+        self.dispatcher.lateness.receive_newcomer()
+        session = self._make_session()
+        with self.hub.holding(session, name):
+            yield session
 
     # --- handshakes and plain HTTP ------------------------------------------------------------------------
 
@@ -146,35 +214,71 @@ class RealtimeServer:
         """Answer plain HTTP; None lets the library check a WebSocket handshake, before `_admit`."""
         if is_handshake(request):
             return None
+        visitor = visitor_of(connection, request)
         try:
-            return self._http.answer(request)
+            return self._http.answer(request, visitor)
+        except AdmissionError as error:
+            response = self._turn_away(visitor, error)
+            response.body = b"" if getattr(request, "method", "GET") == "HEAD" else response.body
+            return response
         except Exception:
-            logger.exception("could not answer %s", request.path)
+            logger.exception("could not answer %s", request.path.partition("?")[0])
             return respond_text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
 
     def _admit(self, connection: ServerConnection, request: Request, response: Response) -> Response | None:
         """Count a handshake that the library accepts, or refuse it; None leaves the response as it is."""
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             return None
-        refusal = self._refusal()
-        if refusal:
-            reason, why = refusal
+        visitor = visitor_of(connection, request)
+        try:
+            wanted = read_address(request.path)
+            if isinstance(wanted, ToView):
+                return self._admit_viewer(connection, visitor, wanted)
+            entrant = self.door.admit(visitor, "transcribe", wanted.name)
+            if why := self.why_refused():
+                return refuse(why)
+            self._opening[connection] = self.door.take_place(entrant)
+            self.dispatcher.lateness.receive_newcomer()
+        except AdmissionError as error:
             self.hub.refused += 1
-            self.metrics.count_refused(reason)
-            logger.info("refused a connection: %s", why)
-            return refuse(why)
-        self._opening.add(connection)
+            return self._turn_away(visitor, error)
+        except FieldError as error:
+            return respond_text(HTTPStatus.BAD_REQUEST, str(error))
         return None
+
+    def _admit_viewer(
+        self, connection: ServerConnection, visitor: Visitor, wanted: ToView
+    ) -> Response | None:
+        """Let a viewer in, or refuse it. Raises AdmissionError."""
+        self.door.admit(visitor, "view", wanted.name)
+        for lost in [each for each in self._viewers if each.state is State.CLOSED]:
+            self._viewers.pop(lost).close()
+        try:
+            self._viewers[connection] = self.gallery.open(wanted)
+        except NoSessionError as error:
+            return respond_text(HTTPStatus.NOT_FOUND, str(error))
+        except BusyError as error:
+            return refuse(f"{error}; try again later")
+        return None
+
+    def _turn_away(self, visitor: Visitor, error: AdmissionError) -> Response:
+        """Answer somebody who is not let in."""
+        self.metrics.count_refused(error.reason)
+        self.door.tell_refused(visitor, error)
+        return respond_refused(error)
 
     def _refusal(self) -> tuple[str, str] | None:
         """Why nobody is let in, in a word and in a sentence; None if somebody would be."""
-        self._opening = {connection for connection in self._opening if connection.state is not State.CLOSED}
+        for connection in [each for each in self._opening if each.state is State.CLOSED]:
+            self._opening.pop(connection).release()
         if not self._engine.healthy:
             return "died", f"{DIED} and the server is stopping; connect to another or try again later"
         if self.hub.draining:
             return "stopping", "the server is stopping; connect to another or try again later"
         if len(self.hub.sessions) + len(self._opening) >= self.hub.max_sessions:
             return "full", f"the server is full ({self.hub.max_sessions} sessions); try again later"
+        if late := self.dispatcher.lateness.problem:
+            return "late", late
         return None
 
     # --- what operators are told --------------------------------------------------------------------------
@@ -195,4 +299,5 @@ class RealtimeServer:
             in_engine=self.dispatcher.running,
             engine_up=self._engine.healthy,
             engine_silent_s=self.dispatcher.silent_s,
+            vad=self._scorer if isinstance(self._scorer, Staffed) else None,
         )

@@ -39,6 +39,7 @@ from realtime_server.core.jobs import (
     WaitJob,
 )
 from realtime_server.core.protocol import SessionProtocol, State
+from realtime_server.core.record import Record
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.setup import AudioFormat
 from realtime_server.core.wire_v2 import Wires
@@ -47,10 +48,10 @@ from realtime_server.errors import ConfigurationError, EngineError, EngineTimeou
 from realtime_server.metrics import Metrics
 from realtime_server.realtime.audio_input import AudioInput, check_resampling
 from realtime_server.realtime.dispatch import Dispatcher, Ticket
-from realtime_server.realtime.hub import EventLog
+from realtime_server.realtime.event_log import EventLog
 from realtime_server.realtime.lags import Lags
 from realtime_server.realtime.options import Clocks
-from realtime_server.realtime.patience import Progressing, answer_in_time
+from realtime_server.realtime.patience import Progressing, answer_in_time, answer_in_turn
 from realtime_server.realtime.receipts import Receipts
 
 __all__ = ["Clocks", "RealtimeASRSession"]
@@ -88,6 +89,7 @@ class RealtimeASRSession:
             raise ConfigurationError("a session that tells speakers apart needs an embedder")
         self.id = session_id or uuid.uuid4().hex[:12]
         self.log = EventLog()
+        self.record = Record()
         self._reader = self.log.add_reader()
         self.closing: m.Closing | None = None  # how the connection is to be closed, once known
         self._clocks = clocks or Clocks()
@@ -230,7 +232,9 @@ class RealtimeASRSession:
         now_s = asyncio.get_running_loop().time()
         for event in events:
             self._note_event(event)
-        self.log.append([self._stamp(event, now_s) for event in events])
+        stamped = [self._stamp(event, now_s) for event in events]
+        self.record.receive(stamped)
+        self.log.append(stamped)
 
     def _stamp(self, event: m.Event, now_s: float) -> m.Event:
         """Measure how old a text is, and say so in events that have a place for it."""
@@ -340,7 +344,7 @@ class RealtimeASRSession:
         assert not isinstance(job, DecodeJob)
         work = embedder.embed(job) if isinstance(job, EmbedJob) else embedder.cluster(job)
         if isinstance(embedder, Progressing):
-            return await answer_in_time(work, deadline_s, partial(embedder.answered_s, job))
+            return await answer_in_turn(work, deadline_s, partial(embedder.answered_s, job))
         return await answer_in_time(work, deadline_s)
 
     @staticmethod

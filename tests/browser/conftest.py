@@ -31,7 +31,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP insecure.test 127.0.0.1",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",
 ]
 MICROPHONE = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +25,9 @@ from realtime_server.http.serving import HttpServer
 from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
+from realtime_server.realtime.archive import Archive
+from realtime_server.realtime.options import ServerOptions
+from realtime_server.realtime.viewers import Gallery
 from realtime_server.resources import find_resource
 from tests.http.process import TALK_WAV, upload
 from tests.realtime.harness import HANGS_S, Client, eventually
@@ -37,8 +42,8 @@ LIVE = LiveService(
     state=lambda: {"engine": "fake"},
     why_not_ready=lambda: None,
     busy=lambda: False,
-    observe=lambda job, error: None,
     metrics=Metrics(lambda: SNAPSHOT),
+    gallery=Gallery(Archive(0.0, time.monotonic), ServerOptions()),
 )
 
 
@@ -81,6 +86,7 @@ class Files:
 async def serving(
     engine: Engine | None = None, scorer: Scorer | None = None, embedder: Embedder | None = None, *,
     settings: SessionSettings | None = None, options: HttpOptions | None = None, live: LiveService = LIVE,
+    verify: ssl.SSLContext | bool = True,
 ) -> AsyncIterator[Files]:  # fmt: skip
     """Serve on a free port; afterwards nothing runs and no task is left."""
     before = asyncio.all_tasks()
@@ -88,13 +94,13 @@ async def serving(
     options = replace(options or HttpOptions(), port=0)
     settings = settings or SessionSettings(speakers=embedder is not None)
     reader = AudioReader(options.limits)
-    transcriber = Transcriber(engine, scorer or FakeScorer(), embedder)
-    service = FileService(transcriber, reader, engine.capabilities, settings, options)
     live = replace(live, metrics=Metrics(lambda: SNAPSHOT))
-    server = HttpServer(service, reader, make_app(service, live, ("fake",)))
+    transcriber = Transcriber(engine, scorer or FakeScorer(), embedder, observe=live.metrics.observe_job)
+    service = FileService(transcriber, reader, engine.capabilities, settings, options)
+    server = HttpServer(service, reader, make_app(service, live, ("fake",)), live.tls, live.taps)
     port = await server.start()
-    url = f"http://127.0.0.1:{port}"
-    http = httpx2.AsyncClient(base_url=url, timeout=HANGS_S)
+    url = f"{'https' if live.tls else 'http'}://127.0.0.1:{port}"
+    http = httpx2.AsyncClient(base_url=url, timeout=HANGS_S, verify=verify)
     files = Files(service, server, url, http)
     try:
         async with asyncio.timeout(HANGS_S), http:

@@ -1,16 +1,19 @@
-"""Bodies in tiny chunks, taken in turns with everybody else."""
+"""Connections: bodies in tiny chunks, heads that do not come, clients that end their side."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from realtime_server.http.fair_h11 import PIECE
-from tests.http.harness import serving
+from realtime_server.engines.fake import FakeEngine, Fault
+from realtime_server.http.fair_h11 import LOOK_S, PIECE, FairH11
+from tests.http.harness import Files, serving
 from tests.http.process import TALK_WAV, TEXT
+from tests.realtime.harness import eventually
 
 HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
 HEADERS = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -71,3 +74,102 @@ async def test_one_that_leaves_in_its_middle(caplog: pytest.LogCaptureFixture) -
         await asyncio.sleep(0.02)
         writer.transport.abort()
     assert not caplog.records
+
+
+# --- half a head ------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def speaking(files: Files) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A bare connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("head", [b"G", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"POST /asr HTTP/1.1\r\nHo"])
+async def test_half_a_head_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FairH11, "head_s", 0.05)
+    async with serving() as files, speaking(files) as (reader, writer):
+        writer.write(head)
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in answer.lower()
+    assert b"the head of the request did not come within 0.05 s" in answer
+
+
+async def test_a_head_that_trickles_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FairH11, "head_s", 0.1)
+    async with serving() as files, speaking(files) as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\n")
+        answered = asyncio.create_task(reader.readuntil(b"}}"))
+        while not answered.done():
+            writer.write(b"X: y\r\n")
+            await asyncio.sleep(0.01)
+        assert (await answered).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_who_asks_for_nothing_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FairH11, "head_s", 0.05)
+    async with serving() as files, speaking(files) as (reader, _):
+        assert await reader.read() == b""
+
+
+async def test_every_head_of_a_connection_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FairH11, "head_s", 0.2)
+    async with serving(FakeEngine(decode_s=0.3)) as files, speaking(files) as (reader, writer):
+        head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+        for _ in range(2):  # each takes longer than a head may
+            writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            assert TEXT.encode() in await reader.readuntil(b"}\n")
+        writer.write(b"GET /hea")
+        assert (await reader.readuntil(b"}}")).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_what_is_no_http(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as files, speaking(files) as (reader, writer):
+        writer.write(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"type": "invalid_request_error"' in answer
+    assert not caplog.records
+
+
+# --- a client that sends no more --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [b"false", b"true"])
+async def test_who_ends_his_side_gets_his_answer(stream: bytes) -> None:
+    body = b'--x\r\nContent-Disposition: form-data; name="stream"\r\n\r\n%s\r\n%s' % (stream, BODY)
+    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+    async with serving(FakeEngine(decode_s=2 * LOOK_S)) as files, speaking(files) as (reader, writer):
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write_eof()
+        answer = await reader.read()
+    first, _, rest = answer.partition(b"\r\n\r\n")
+    assert first == b"HTTP/1.1 100 "
+    assert rest.startswith(b"HTTP/1.1 200 ")
+    assert b"eight nine ten eleven" in rest
+
+
+async def test_who_ends_his_side_in_the_middle_of_a_request_is_not_waited_for() -> None:
+    async with serving() as files, speaking(files) as (reader, writer):
+        writer.write(b"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123")
+        writer.write_eof()
+        await reader.read()
+        await eventually(lambda: files.service.running == 0)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+async def test_who_has_left_altogether_takes_his_work_with_him(version: str) -> None:
+    engine = FakeEngine()
+    engine.faults.inject(Fault(error=None))
+    async with serving(engine) as files:
+        async with speaking(files) as (_, writer):
+            head = f"POST /asr HTTP/{version}\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+            writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
+            await eventually(lambda: engine.running == 2)
+        await eventually(lambda: engine.running == 0 and files.service.running == 0)

@@ -78,7 +78,7 @@ def test_spk(client: OpenAI) -> None:
     found = ask(client, response_format="verbose_json", extra_body={"spk": "true"})
     assert [segment.speaker for segment in found.segments] == ["SPK0", "SPK0"]
     assert ask(client, response_format="srt", extra_body={"spk": True}).startswith(
-        "1\n00:00:00,000 --> 00:00:01,000\nSPK0: one two\n"
+        "1\n00:00:00,000 --> 00:00:01,000\nSpeaker 1: one two\n"
     )
 
 

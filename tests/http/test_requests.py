@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +263,30 @@ async def test_no_room_for_an_upload(
             assert refused.headers["retry-after"] == "5"
     assert "No space left on device" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+async def test_no_folder_for_an_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as files:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+        for size in (1000, 2_000_000):  # decoded from memory, and received into a file
+            refused = await files.post(data=bytes(size))
+            assert (refused.status_code, error(refused)["code"]) == (503, "no_room")
+            assert "TMPDIR" in error(refused)["message"]
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_form_that_cannot_be_read_is_the_log_s_affair_at_debug_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with serving() as files:
+        body = b"--x\r\nno header\r\n\r\n--x--\r\n"
+        refused = await files.http.post("/asr", content=body, headers={"Content-Type": HEAD})
+        assert refused.status_code == 400
+    told = [record for record in caplog.records if "form" in record.message or "multipart" in record.name]
+    assert [(record.name, record.levelname) for record in told] == [("realtime_server.http.forms", "DEBUG")]
 
 
 async def test_empty_fields_count_as_absent() -> None:

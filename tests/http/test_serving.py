@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -123,6 +125,14 @@ def test_a_package_that_is_missing(
     error = capsys.readouterr().err
     assert f"--http-port: the package '{missing}' is not installed; run: " in error
     assert f"[{extra}]" in error
+
+
+def test_no_folder_for_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert main(["serve", *FAKE, "--port", "0", "--http-port", "0"]) == 2
+    assert "set TMPDIR to a folder with room" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from websockets.protocol import State
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Samples
 from realtime_server.core.settings import SessionSettings
+from realtime_server.doors.door import Door
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.fake import FakeEngine, FakeScorer
 from realtime_server.realtime.server import RealtimeServer, ServerOptions
@@ -50,7 +52,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/"
+        return f"{'wss' if self.server.tls else 'ws'}://127.0.0.1:{self.port}/"
 
     @property
     def sessions(self) -> int:
@@ -76,6 +78,8 @@ async def serving(
     options: ServerOptions | None = None,
     clocks: Clocks | None = None,
     description: Mapping[str, str] = MappingProxyType({"engine": "fake"}),
+    door: Door | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Service]:
     """Serve on a free port; afterwards every session has ended and no task is left."""
     before = asyncio.all_tasks()
@@ -83,6 +87,7 @@ async def serving(
     server = RealtimeServer(
         engine or FakeEngine(), scorer or FakeScorer(), settings, options,
         page=find_resource("static/client_mic.html"), description=description, clocks=clocks,
+        door=door, tls=tls,
     )  # fmt: skip
     port = await server.start()
     try:

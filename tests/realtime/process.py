@@ -80,7 +80,7 @@ async def served(
     server = Process(process)
     try:
         ready = await server.until_logged("ready: ", start_s)
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", ready)
+        found = re.search(r"https?://127\.0\.0\.1:(\d+)/", ready)
         assert found, ready
         server.port = int(found[1])
         yield server

@@ -88,12 +88,22 @@ async def test_the_page() -> None:
             assert answer.body == find_resource("static/client_mic.html").read_bytes()
 
 
+@pytest.mark.parametrize("path", ["/overlay", "/overlay.html?session=a"])
+async def test_the_overlay(path: str) -> None:
+    text = find_resource("static/overlay.html").read_text(encoding="utf-8")
+    async with serving() as service:
+        answer = await ask(service, path)
+        assert (answer.status, answer.body) == (200, text.encode())
+        assert answer.headers["content-security-policy"] == page_policy(text)
+
+
 async def test_health() -> None:
     async with serving() as service:
         answer = await ask(service, "/health")
         assert answer.status == 200
         assert answer.json == {
             "status": "ok", "version": __version__, "engine": "fake", "sessions": 0, "max_sessions": 100,
+            "token_needed": False,
         }  # fmt: skip
         async with service.client():
             assert (await ask(service, "/health?x")).json["sessions"] == 1
@@ -220,7 +230,7 @@ async def test_malformed_requests_harm_nobody(
         ("some/where?else=1", {}),
         ("health", {}),
         ("", {"Host": "recognise.example.com"}),
-        ("", {"Host": "recognise.example.com:8443", "Origin": "https://example.com"}),
+        ("", {"Origin": "http://127.0.0.1"}),
         ("", {"X-Forwarded-For": "10.0.0.1", "Cookie": "a=b"}),
     ],
 )

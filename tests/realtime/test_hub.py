@@ -8,7 +8,8 @@ import pytest
 
 from realtime_server.core.messages import Event, Stopped
 from realtime_server.engines.fake import FakeEngine, FakeScorer
-from realtime_server.realtime.hub import EventLog, Hub, ReaderTooSlowError
+from realtime_server.realtime.event_log import EventLog, ReaderTooSlowError
+from realtime_server.realtime.hub import Hub
 from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, tone
 from tests.realtime.harness import PATIENCE_S

@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from realtime_server.core.jobs import DecodeJob, Samples
+from realtime_server.doors.door import Door, DoorOptions
 from realtime_server.engines.fake import FakeEngine
+from realtime_server.realtime.dispatch import Dispatcher
 from realtime_server.realtime.server import ServerOptions
+from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, speech_pattern, tone
 from tests.realtime.harness import FIXED, Message, Service, WatchedScorer, eventually, serving
 
@@ -115,7 +118,8 @@ def resident() -> int:
 async def test_a_thousand_that_come_and_vanish_leave_nothing() -> None:
     """In mid-sentence, behind STOP, with audio that nobody waited for; by reset, by close, or by hanging up."""
     engine, scorer = FakeEngine(slots=2, decode_s=0.002), WatchedScorer()
-    async with serving(engine, scorer, options=ServerOptions(max_sessions=AT_ONCE + 5)) as service:
+    options, door = ServerOptions(max_sessions=AT_ONCE + 5), Door(DoorOptions(per_minute=0))
+    async with serving(engine, scorer, options=options, door=door) as service:
         tasks = len(asyncio.all_tasks())
 
         async def come_and_go(number: int) -> None:
@@ -157,3 +161,31 @@ async def test_a_thousand_that_come_and_vanish_leave_nothing() -> None:
     assert end[0] <= warm[0]
     assert end[1] <= 1.01 * warm[1] + 500
     assert end[2] <= warm[2] + 16 * 2**20  # the allocator's whims; the audio of 700 sessions would be 27
+
+
+async def test_a_session_makes_no_garbage_that_only_a_search_for_cycles_finds() -> None:
+    """Such a search stops everything for as long as it takes, which grows with the number of sessions."""
+    packets = [pcm16(packet) for packet in speech_pattern([(1.5, 0.8)] * 8).reshape(-1, 1600)]
+    dispatcher = Dispatcher(FakeEngine(decode_s=0.0, keep_jobs=0))
+    async with RealtimeASRSession(dispatcher, WatchedScorer(), FIXED) as session:
+        session.feed("START")
+        reading = asyncio.create_task(read(session))
+        gc.collect()
+        gc.disable()
+        try:
+            for packet in packets:
+                session.feed(packet)
+                for _ in range(8):  # turns that score, decode and tell
+                    await asyncio.sleep(0)
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
+        assert session.counts.sentences >= 7
+        assert session.counts.partials > 7
+        session.end()
+        await reading
+
+
+async def read(session: RealtimeASRSession) -> None:
+    async for _ in session.messages():
+        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from websockets.exceptions import InvalidStatus
 
 from realtime_server.core.settings import Limits
-from realtime_server.engines.fake import FakeEngine, FakeScorer, Fault
+from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer, Fault
+from realtime_server.errors import EngineError
 from realtime_server.metrics import CONTENT_TYPE
+from realtime_server.offline.options import FileOptions
 from realtime_server.offline.transcriber import Transcriber
+from realtime_server.realtime.health import FAILURES
 from realtime_server.realtime.server import ServerOptions
 from tests.audio import pcm16, silence, speech_pattern, tone
 from tests.http.harness import serving as serving_files
@@ -160,21 +164,38 @@ async def test_speakers_have_jobs_of_their_own() -> None:
 async def test_recordings_are_counted_apart() -> None:
     async with serving() as service, service.client() as client:
         await client.transcribe(tone(0.3))
-        await Transcriber(service.server.dispatcher, FakeScorer(), observe=service.server.observe).transcribe(
-            TALK
-        )
+        before = await metrics(service)
+        observe = service.server.metrics.observe_job
+        work = Transcriber(service.server.dispatcher, FakeScorer(), FakeEmbedder(), observe=observe)
+        await work.transcribe(TALK, FileOptions(speakers=True))
         values = await metrics(service)
     assert values["decode_seconds_count file"] == values["line_seconds_count file"] == 2
     assert values["decode_seconds_count final"] == values["lag_seconds_count final"] == 1
+    for job in ("vad", "embed", "cluster"):
+        assert values[f"work_total {job} ok"] > before.get(f"work_total {job} ok", 0)
+
+
+@pytest.mark.parametrize("what", ["vad", "cluster"])
+async def test_what_fails_of_a_recording_is_counted_and_turns_nobody_away(what: str) -> None:
+    scorer, embedder = FakeScorer(), FakeEmbedder()
+    faults = scorer.faults if what == "vad" else embedder.cluster_faults
+    async with serving() as service:
+        observe = service.server.metrics.observe_job
+        work = Transcriber(service.server.dispatcher, scorer, embedder, observe=observe)
+        for _ in range(FAILURES):
+            faults.inject(Fault())
+            with suppress(EngineError):  # without voice activity there is no text
+                await work.transcribe(TALK, FileOptions(speakers=True))
+        values = await metrics(service)
+        assert values[f"work_total {what} failed"] >= 1
+        assert (await ask(service, "/ready")).status == 200
 
 
 async def test_a_bad_recording_turns_no_speaker_away_but_a_dead_recognizer_does() -> None:
     engine = FakeEngine()
     async with serving(engine) as service:
         engine.faults.inject(Fault())
-        await Transcriber(service.server.dispatcher, FakeScorer(), observe=service.server.observe).transcribe(
-            TALK
-        )
+        await Transcriber(service.server.dispatcher, FakeScorer()).transcribe(TALK)
         assert len(engine.jobs) == 4  # two segments, each tried again
         assert (await ask(service, "/ready")).status == 200
         engine.die()

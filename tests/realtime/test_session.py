@@ -16,7 +16,7 @@ from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.engines.base import Engine, Scorer
 from realtime_server.engines.fake import FakeEngine, FakeScorer, Fault
 from realtime_server.errors import EngineError
-from realtime_server.realtime.hub import KEPT_EVENTS, ReaderTooSlowError
+from realtime_server.realtime.event_log import KEPT_EVENTS, ReaderTooSlowError
 from realtime_server.realtime.session import Clocks, RealtimeASRSession
 from tests.audio import pcm16, silence, speech_pattern, tone
 from tests.realtime.harness import (

@@ -197,7 +197,7 @@ async def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
 # The command, with an engine more: one whose thread hangs, so that its close does, and that dies of SIGUSR1.
 STUCK = """
 import asyncio, signal, sys, threading
-from realtime_server import cli
+from realtime_server import cli, ending
 from realtime_server.engines.batching import Batcher
 from realtime_server.engines.fake import FakeEngine
 from realtime_server.engines.loading import ENGINES
@@ -211,7 +211,7 @@ class Stuck(FakeEngine):
         await self.batcher.aclose()
 
 ENGINES["stuck"] = lambda options: Stuck()
-cli.CLOSE_S = 0.3
+ending.CLOSE_S = 0.3
 sys.exit(cli.main())
 """
 

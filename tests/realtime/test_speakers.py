@@ -18,7 +18,7 @@ from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer
 from realtime_server.errors import ConfigurationError, EngineError, EngineTimeoutError
 from realtime_server.realtime.options import Clocks
-from realtime_server.realtime.patience import answer_in_time
+from realtime_server.realtime.patience import answer_in_time, answer_in_turn
 from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, silence
 from tests.realtime.harness import Client
@@ -176,5 +176,9 @@ async def test_a_timeout_of_whoever_answers_is_no_deadline() -> None:
 
     with pytest.raises(TimeoutError, match="of its own"):
         await answer_in_time(time_out(), 10.0)
+    with pytest.raises(TimeoutError, match="of its own"):
+        await answer_in_turn(time_out(), 10.0, time.monotonic)
     with pytest.raises(EngineTimeoutError, match=r"no answer within 0\.0 s"):
         await answer_in_time(asyncio.sleep(3600), 0.01)
+    with pytest.raises(EngineTimeoutError, match=r"no answer within 0\.0 s"):
+        await answer_in_turn(asyncio.sleep(3600), 0.01, lambda: 0.0)

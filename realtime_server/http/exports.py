@@ -1,0 +1,90 @@
+"""Transcripts of live sessions as files: what was said so far, as text, subtitles or JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from realtime_server.core.record import Record
+from realtime_server.core.segments import Sentence, to_ms
+from realtime_server.errors import FieldError
+from realtime_server.offline.formats import json_record, txt
+from realtime_server.offline.subtitles import srt, vtt
+from realtime_server.offline.transcription import Transcription, one_line
+
+NAMED = re.compile(
+    r"(\d{1,4}(?:\.\d{1,4})?):(.+)", re.DOTALL
+)  # of a speaker, a channel, or a speaker of a channel
+MOST_NAMES, LONGEST_NAME = 100, 40
+MEDIA_TYPES = {
+    "txt": "text/plain; charset=utf-8",
+    "srt": "application/x-subrip; charset=utf-8",
+    "vtt": "text/vtt; charset=utf-8",
+    "json": "application/json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speakers:
+    """Whether speakers are named, and how.
+
+    names: by number; of a session of several channels by channel, or by channel and speaker, as "0.1".
+    """
+
+    shown: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str | None) -> Speakers:
+        """Read `on`, `off` or `0:Ann,1:Bob`; None is `on`. Raises FieldError."""
+        if text is None or text in ("on", "off"):
+            return cls(shown=text != "off")
+        found = [NAMED.fullmatch(part.strip()) for part in text.split(",")]
+        names = {pair[1]: one_line(pair[2]) for pair in found if pair}
+        fitting = 0 < len(names) == len(found) <= MOST_NAMES
+        if not fitting or not all(0 < len(name) <= LONGEST_NAME for name in names.values()):
+            raise FieldError(
+                "speakers must be on, off, or names like 0:Ann,1:Bob; of the speaker 1 of channel 0: 0.1:Ann",
+                "speakers",
+            )
+        return cls(names=names)
+
+
+def snapshot(record: Record, speakers: Speakers) -> Transcription:
+    """What was said so far; it does not change while the record does."""
+    names = {int(key): name for key, name in speakers.names.items() if "." not in key}
+    found = Transcription(record.sentences, to_ms(record.upto), record.language, names=names)
+    return found if record.channels == 1 else _with_channels(found, speakers.names)
+
+
+def _with_channels(found: Transcription, given: Mapping[str, str]) -> Transcription:
+    """The same, with a number for each voice of each channel in place of its speaker."""
+    voices = sorted({(s.channel, -1 if s.speaker is None else s.speaker) for s in found.sentences})
+    numbers = {voice: number for number, voice in enumerate(voices)}
+
+    def name(channel: int, speaker: int) -> str:
+        whole = given.get(str(channel))
+        if speaker < 0:
+            return whole or f"Channel {channel + 1}"
+        one = given.get(f"{channel}.{speaker}") or whole
+        return one or f"Channel {channel + 1}, Speaker {speaker + 1}"
+
+    def renumbered(sentence: Sentence) -> Sentence:
+        speaker = -1 if sentence.speaker is None else sentence.speaker
+        return replace(sentence, speaker=numbers[sentence.channel, speaker])
+
+    names = {number: name(*voice) for voice, number in numbers.items()}
+    return replace(found, sentences=tuple(map(renumbered, found.sentences)), names=names)
+
+
+def writer(form: str, record: Record, speakers: Speakers, *, key: str) -> Callable[[], str]:
+    """Return what writes the file as things stand now, also in another thread; key: of the session, for JSON."""
+    if form == "json":
+        final, found = record.stopped, snapshot(record, Speakers())
+        plain = replace(found, sentences=record.sentences)  # its speakers are those of its channels
+        return lambda: json.dumps({**json_record(plain, key=key), "final": final}, ensure_ascii=False) + "\n"
+    found = snapshot(record, speakers)
+    write = {"txt": txt, "srt": srt, "vtt": vtt}[form]
+    return lambda: write(found, speakers=speakers.shown)

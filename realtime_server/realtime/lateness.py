@@ -1,0 +1,118 @@
+"""Whether the recognizer is so late that one more session would cost those that run.
+
+Theory. What a busy recognizer has no room for waits in line (dispatch.py). How long finals wait tells whether sentences
+are locked in time; how long partials wait tells how far their interval is stretched, as a session asks for none while
+one waits. Either is late when more than one in twenty of those that waited in the last WINDOW_S waited longer than its
+bound, which is to say that their 95th percentile is above it; what waits longer than that now counts as well. FEW of
+them say nothing. Nobody is late for the later sentences of a client that sends faster than it is decoded.
+
+The door has three states:
+
+    OPEN      everybody is let in             -> CLOSED when something is late
+    CLOSED    nobody is                       -> AJAR when nothing is late by half of the bounds
+    AJAR      one newcomer per TRICKLE_S is   -> CLOSED when something is late; OPEN after WINDOW_S
+
+The gap between the bounds and their halves keeps it from flapping. AJAR does so, too: what newcomers cost is seen only
+once they speak, and all who were refused come back at about the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+
+WINDOW_S = 10.0
+FEW = 3
+SHARE = 0.05  # that may be late
+PARTIALS = 2.5  # partials may wait so many times as long as finals
+TRICKLE_S = 1.0
+CALM = 0.5  # of a bound
+
+Wait = tuple[str, float]  # kind, seconds
+
+
+class Door(Enum):
+    """See the module's docstring."""
+
+    OPEN = auto()
+    CLOSED = auto()
+    AJAR = auto()
+
+
+class Lateness:
+    """Counts waits by the second. bound_s: how long finals may wait; None: nobody is ever late.
+
+    waiting: what waits now, and for how long it has.
+    """
+
+    def __init__(
+        self,
+        bound_s: float | None,
+        waiting: Callable[[], Iterable[Wait]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bounds = {"final": bound_s, "partial": PARTIALS * bound_s} if bound_s else {}
+        self._waiting, self._clock = waiting, clock
+        self._seconds: deque[tuple[float, Counter[tuple[str, float]]]] = deque()
+        self._door, self._ajar_s, self._admitted_s = Door.OPEN, 0.0, -TRICKLE_S
+
+    def receive_wait(self, kind: str, waited_s: float) -> None:
+        """A job had its turn, or was taken out of the line, after so long."""
+        if kind not in self._bounds:
+            return
+        now_s = self._clock()
+        if not self._seconds or now_s - self._seconds[-1][0] >= 1.0:
+            self._forget(now_s)
+            self._seconds.append((now_s, Counter()))
+        count(self._seconds[-1][1], kind, waited_s, self._bounds[kind])
+
+    def receive_newcomer(self) -> None:
+        """Somebody was let in."""
+        self._admitted_s = self._clock()
+
+    @property
+    def problem(self) -> str | None:
+        """One sentence for whoever is refused now, or None."""
+        self._move()
+        if self._door is Door.CLOSED:
+            return "the recognizer is late for the sessions that run; try again later"
+        if self._door is Door.AJAR and self._clock() - self._admitted_s < TRICKLE_S:
+            return "the recognizer was late until just now, and newcomers come one by one; try again later"
+        return None
+
+    def _move(self) -> None:
+        now_s, late = self._clock(), self._late()
+        if CALM in late and self._door is Door.CLOSED:
+            return
+        if 1.0 in late:
+            self._door = Door.CLOSED
+        elif self._door is Door.CLOSED:
+            self._door, self._ajar_s = Door.AJAR, now_s
+        elif self._door is Door.AJAR and now_s - self._ajar_s >= WINDOW_S:
+            self._door = Door.OPEN
+
+    def _late(self) -> set[float]:
+        """Of 1 and CALM, those by which something is late."""
+        self._forget(self._clock())
+        total = Counter[tuple[str, float]]()
+        for _, counts in self._seconds:
+            total.update(counts)
+        for kind, waited_s in self._waiting() if self._bounds else ():
+            if kind in self._bounds and waited_s > CALM * self._bounds[kind]:
+                count(total, kind, waited_s, self._bounds[kind])
+        return {
+            part for kind in self._bounds for part in (1.0, CALM)
+            if total[kind, part] >= max(FEW, SHARE * total[kind, 0.0])
+        }  # fmt: skip
+
+    def _forget(self, now_s: float) -> None:
+        while self._seconds and now_s - self._seconds[0][0] >= WINDOW_S:
+            self._seconds.popleft()
+
+
+def count(counts: Counter[tuple[str, float]], kind: str, waited_s: float, bound_s: float) -> None:
+    """Count a wait among all of its kind (0), and among those beyond each part of its bound."""
+    for part in (0.0, CALM, 1.0):
+        counts[kind, part] += waited_s > part * bound_s or not part

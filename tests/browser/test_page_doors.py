@@ -1,0 +1,162 @@
+"""The page and the door: over TLS, from origins that are let in and others, with tokens that are right and wrong."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.page_driver import LOCKED, OpenPage, listen, press, send_file
+from tests.browser.recordings import tones, write_wav
+from tests.browser.scripted_server import ScriptedServer
+from tests.certificates import make_certificate
+from tests.live_server import LiveServer
+
+pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+TOKEN = "a-token+for/the=page"
+ENCODED = "a-token%2Bfor%2Fthe%3Dpage"
+
+
+@dataclass
+class Guarded:
+    """A server over TLS that wants a token; pages from captions.test are let in, too."""
+
+    server: LiveServer
+    port: int
+
+    def page(self, host: str = "127.0.0.1", fragment: str = "") -> str:
+        return f"https://{host}:{self.port}/?server=wss://127.0.0.1:{self.port}/{fragment}"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("tls")
+    files = make_certificate(folder)
+    (folder / "tokens").write_text(f"page {TOKEN}\n")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = [
+        "--engine",
+        "fake",
+        "--vad",
+        "level",
+        "--port",
+        str(port),
+        "--token-file",
+        str(folder / "tokens"),
+    ]
+    flags += ["--tls-cert", str(files.certificate), "--tls-key", str(files.key)]
+    with LiveServer(
+        *flags, "--allow-origin", f"https://captions.test:{port}", "--log-level", "debug"
+    ) as server:
+        yield Guarded(server, port)
+    assert TOKEN not in server.log
+    assert ENCODED not in server.log
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "tones.wav"
+    write_wav(path, tones(48_000, 1.0, 440), 48_000)
+    return path
+
+
+def hears(page: Page, recording: Path) -> None:
+    """A file becomes text."""
+    send_file(page, recording, fast=True)
+    expect(page.locator("#status")).to_have_text("Finished")
+    expect(page.locator(LOCKED)).to_have_text("one two")
+
+
+@pytest.mark.parametrize("host", ["captions.test", "127.0.0.1"])
+def test_a_page_over_tls_works_from_an_origin_that_is_let_in(
+    open_page: OpenPage, guarded: Guarded, recording: Path, host: str
+) -> None:
+    page = open_page(guarded.page(host, f"#token={ENCODED}"), ignore_https_errors=True)
+    expect(page.locator("#engine")).to_have_text("fake")
+    hears(page, recording)
+    page.get_by_label("Microphone", exact=True).check()
+    press(page, "Start")
+    expect(page.locator("#status")).to_have_text("Listening")
+    press(page, "Stop")
+    expect(page.locator("#status")).to_have_text("Finished")
+
+
+def test_a_page_from_elsewhere_is_refused_though_it_has_a_token(
+    open_page: OpenPage, guarded: Guarded, recording: Path
+) -> None:
+    page = open_page(guarded.page("elsewhere.test", f"#token={ENCODED}"), ignore_https_errors=True)
+    send_file(page, recording)
+    expect(page.locator("#notices")).to_contain_text(
+        "The server does not allow this connection. It says: “pages from "
+        f"https://elsewhere.test:{guarded.port} are not let in; the server's --allow-origin lists those that are”."
+    )
+    expect(page.locator("#status")).to_have_text("Not connected")
+
+
+def test_the_token_leaves_the_address_and_is_kept_for_the_tab(
+    open_page: OpenPage, guarded: Guarded, recording: Path
+) -> None:
+    page = open_page(f"https://127.0.0.1:{guarded.port}/#token={ENCODED}", ignore_https_errors=True)
+    assert page.url == f"https://127.0.0.1:{guarded.port}/"
+    page.reload()
+    expect(page.get_by_label("Token", exact=True)).to_have_value(TOKEN)
+    hears(page, recording)
+    assert page.evaluate("localStorage.length && JSON.stringify(localStorage).includes('token')") is not True
+    page.evaluate("location.hash = 'token=another-token'")
+    expect(page.get_by_label("Token", exact=True)).to_have_value("another-token")
+    assert "another-token" not in page.url
+
+
+def test_a_token_is_asked_for_and_a_wrong_one_is_told(
+    open_page: OpenPage, guarded: Guarded, recording: Path
+) -> None:
+    page = open_page(f"https://127.0.0.1:{guarded.port}/", ignore_https_errors=True)
+    expect(page.get_by_label("Token", exact=True)).to_be_visible()
+    send_file(page, recording, fast=True)
+    expect(page.locator("#notices")).to_contain_text("The server wants a token.")
+    press(page, "Enter a token")
+    expect(page.get_by_label("Token", exact=True)).to_be_focused()
+    page.get_by_label("Token", exact=True).fill("this-is-a-wrong-token")
+    press(page, "Start")
+    expect(page.locator("#notices")).to_contain_text(
+        "The server does not accept the token. It says: “this token is not valid here”. Enter another one."
+    )
+    page.get_by_label("Token", exact=True).fill(TOKEN)
+    press(page, "Start")
+    expect(page.locator("#status")).to_have_text("Finished")
+    expect(page.locator(LOCKED)).to_have_text("one two")
+
+
+def test_a_link_that_names_another_server_does_not_get_the_token(
+    open_page: OpenPage, guarded: Guarded
+) -> None:
+    with ScriptedServer(listen) as other:
+        page = open_page(f"https://127.0.0.1:{guarded.port}/#token={ENCODED}", ignore_https_errors=True)
+        expect(page.get_by_label("Token", exact=True)).to_have_value(TOKEN)
+        page.goto(f"https://127.0.0.1:{guarded.port}/?server=ws://127.0.0.1:{other.port}/")
+        press(page, "Start")
+        expect(page.locator("#partial-text")).to_have_text("it was the wor")
+        (peer,) = other.peers
+        assert peer.connection.request
+        assert peer.connection.request.path == "/"
+
+
+def test_a_server_without_tokens_does_not_ask_for_one(open_page: OpenPage) -> None:
+    with ScriptedServer(listen) as server:
+        page = open_page(server.url)
+        expect(page.locator("#engine")).to_have_text("scripted")
+        expect(page.locator("#token-field")).to_be_hidden()

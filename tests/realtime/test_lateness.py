@@ -1,0 +1,211 @@
+"""When newcomers are turned away because the recognizer is late, and when they are let in again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from realtime_server.engines.fake import FakeEngine
+from realtime_server.realtime.lateness import FEW, TRICKLE_S, WINDOW_S, Lateness, Wait
+from realtime_server.realtime.server import ServerOptions
+from tests.audio import pcm16, tone
+from tests.realtime.harness import eventually, serving, texts
+from tests.realtime.test_http import ask
+
+BOUND_S = 2.0
+
+
+@dataclass
+class World:
+    """A clock that stands still, a line, and what judges them."""
+
+    now_s: float = 100.0
+    line: list[Wait] = field(default_factory=list)
+    lateness: Lateness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lateness = Lateness(BOUND_S, lambda: self.line, lambda: self.now_s)
+
+    def waits(self, kind: str, *seconds: float) -> None:
+        for each in seconds:
+            self.lateness.receive_wait(kind, each)
+
+    @property
+    def admits(self) -> bool:
+        return self.lateness.problem is None
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# --- what is late ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_late_before_anything_has_waited(world: World) -> None:
+    assert world.admits
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound_s"), [("final", BOUND_S), ("partial", 2.5 * BOUND_S), ("eager", None), ("file", None)]
+)
+def test_finals_and_partials_have_bounds(world: World, kind: str, bound_s: float | None) -> None:
+    world.waits(kind, *[bound_s or 1000.0] * 50)
+    assert world.admits
+    world.waits(kind, *[1.01 * (bound_s or 1000.0)] * 50)
+    assert world.admits == (bound_s is None)
+
+
+def test_one_in_twenty_may_be_late(world: World) -> None:
+    world.waits("final", *[0.0] * 96, *[3.0] * 5)
+    assert world.admits
+    world.waits("final", 3.0)
+    assert not world.admits
+
+
+def test_a_few_are_not_enough(world: World) -> None:
+    world.waits("final", *[3.0] * (FEW - 1))
+    assert world.admits
+    world.waits("final", 3.0)
+    assert not world.admits
+
+
+def test_what_waits_now_counts_with_what_has_waited(world: World) -> None:
+    world.waits("final", 3.0)
+    world.line = [("final", 2.5), ("final", 0.5), ("file", 60.0)]
+    assert world.admits
+    world.line = [("final", 2.5), ("final", 2.1)]
+    assert not world.admits
+
+
+def test_what_was_long_ago_is_forgotten(world: World) -> None:
+    world.waits("final", *[3.0] * FEW)
+    world.now_s += WINDOW_S
+    assert world.admits
+
+
+def test_without_a_bound_nobody_is_late() -> None:
+    lateness = Lateness(None, lambda: [("final", 1000.0)] * 50)
+    for _ in range(50):
+        lateness.receive_wait("final", 1000.0)
+    assert lateness.problem is None
+
+
+# --- the door ---------------------------------------------------------------------------------------------------
+
+
+def test_it_stays_closed_until_waits_are_half_of_the_bound(world: World) -> None:
+    world.waits("final", *[3.0] * FEW)
+    assert not world.admits
+    for _ in range(30):
+        world.now_s += 1.0
+        world.waits("final", 1.2, 1.2)
+        assert not world.admits
+    for _ in range(11):
+        world.now_s += 1.0
+        world.waits("final", 0.9, 0.9)
+    assert world.admits
+
+
+def test_when_it_opens_again_newcomers_come_one_by_one_at_first(world: World) -> None:
+    world.waits("final", *[3.0] * FEW)
+    assert not world.admits
+    world.now_s += WINDOW_S
+    admitted = []
+    while world.now_s < 125.0:
+        if world.admits:
+            admitted.append(world.now_s)
+            world.lateness.receive_newcomer()
+        world.now_s += 0.25
+    gaps = [later - earlier for earlier, later in pairwise(admitted)]
+    trickled = round(WINDOW_S / TRICKLE_S)
+    assert gaps[: trickled - 1] == [TRICKLE_S] * (trickled - 1)
+    assert set(gaps[trickled:]) == {0.25}
+
+
+def test_lateness_closes_a_door_that_is_ajar(world: World) -> None:
+    world.waits("final", *[3.0] * FEW)
+    assert not world.admits
+    world.now_s += WINDOW_S
+    assert world.admits
+    world.now_s += 1.0
+    world.waits("final", *[3.0] * FEW)
+    assert not world.admits
+    world.now_s += TRICKLE_S
+    assert not world.admits
+
+
+@pytest.mark.parametrize("late_share", [0.0, 0.04, 0.06, 1.0])
+def test_it_does_not_flap(late_share: float) -> None:
+    """Waits around the bound for five minutes: the door moves once at most."""
+    world, states = World(), []
+    for second in range(300):
+        world.now_s += 1.0
+        late = round(100 * late_share)
+        world.waits("final", *[2.1] * late, *[1.9] * (100 - late))
+        if second > WINDOW_S:
+            states.append(world.admits)
+    assert sum(a != b for a, b in pairwise(states)) <= 1
+    assert states[-1] == (late_share < 0.05)
+
+
+# --- on the server -----------------------------------------------------------------------------------------------
+
+
+async def test_newcomers_are_refused_while_it_is_late_and_those_inside_go_on() -> None:
+    """Eight sessions on one slot of 0.2 s; four finals wait longer than 0.6 s."""
+    engine = FakeEngine(slots=1, decode_s=0.2)
+    async with serving(engine, options=ServerOptions(late_s=0.3)) as service:
+
+        async def speak() -> list[str]:
+            async with service.client() as client:
+                return texts(await client.transcribe(tone(1.0)))
+
+        inside = [asyncio.create_task(speak()) for _ in range(8)]
+        await eventually(lambda: service.server.why_not_ready())
+        with pytest.raises(InvalidStatus) as refused:
+            async with service.client():
+                pass
+        response = refused.value.response
+        assert (response.status_code, int(response.headers["Retry-After"]) > 0) == (503, True)
+        ready = await ask(service, "/ready")
+        assert (ready.status, "late" in str(ready.json["reason"])) == (503, True)
+        assert b'refused_total{reason="late"} 1.0' in (await ask(service, "/metrics")).body
+        assert await asyncio.gather(*inside) == [["one two"]] * 8
+        service.server.dispatcher.lateness._clock = lambda: time.monotonic() + WINDOW_S
+        assert (await ask(service, "/ready")).status == 200
+        async with service.client() as client:
+            assert texts(await client.transcribe(tone(1.0))) == ["one two"]
+
+
+async def test_it_can_be_switched_off() -> None:
+    engine = FakeEngine(slots=1, decode_s=0.1)
+    async with serving(engine, options=ServerOptions(late_s=None)) as service:
+
+        async def speak() -> list[str]:
+            async with service.client() as client:
+                return texts(await client.transcribe(tone(1.0)))
+
+        inside = [asyncio.create_task(speak()) for _ in range(30)]
+        await eventually(lambda: service.server.dispatcher.waiting["final"] > 20)
+        assert service.server.why_not_ready() is None
+        assert await asyncio.gather(*inside) == [["one two"]] * 30
+
+
+async def test_a_client_that_sends_faster_than_it_is_decoded_makes_nobody_late() -> None:
+    engine = FakeEngine(slots=1, decode_s=0.1)
+    async with serving(engine, options=ServerOptions(late_s=0.2)) as service:
+        async with service.client() as client:
+            await client.say("START")
+            for _ in range(20):
+                await client.say(pcm16(tone(1.0)), pcm16(0.0 * tone(1.0)))
+            await eventually(lambda: service.server.dispatcher.waiting["final"] > 15)
+            await client.say("STOP")
+            assert len((await client.final())["sentences"]) == 20
+        assert service.server.why_not_ready() is None
