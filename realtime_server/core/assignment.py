@@ -16,27 +16,18 @@ from numpy.typing import NDArray
 from realtime_server.core.jobs import Labels
 
 
-def pair_clusters(
-    labels: Labels, told: Sequence[int | None], *, first_new: int, new_after: int
-) -> list[int | None]:
-    """Speaker of each window: its cluster's, so that as many as possible keep the one they were `told` with.
+def pair_clusters(labels: Labels, told: Sequence[int | None]) -> dict[int, int]:
+    """Speaker of each cluster, so that as many windows as possible keep the one they were `told` with.
 
-    A cluster left over becomes a new speaker, numbered from `first_new` in order of appearance, if it holds at least
-    `new_after` windows that were told none; else its windows get None.
+    Clusters that share no window with a speaker who is left for them have none.
     """
     clusters = list(dict.fromkeys(labels.tolist()))
     speakers = sorted({speaker for speaker in told if speaker is not None})
     shared = np.zeros((len(clusters), len(speakers)), np.int64)
-    untold = dict.fromkeys(clusters, 0)
     for label, speaker in zip(labels.tolist(), told, strict=True):
-        if speaker is None:
-            untold[label] += 1
-        else:
+        if speaker is not None:
             shared[clusters.index(label), speakers.index(speaker)] += 1
-    names = {clusters[row]: speakers[column] for row, column in best_pairs(shared).items()}
-    left = [label for label in clusters if label not in names and untold[label] >= new_after]
-    names |= {label: first_new + at for at, label in enumerate(left)}
-    return [names.get(label) for label in labels.tolist()]
+    return {clusters[row]: speakers[column] for row, column in best_pairs(shared).items()}
 
 
 def best_pairs(weights: NDArray[np.int64]) -> dict[int, int]:

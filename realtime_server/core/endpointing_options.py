@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -103,6 +103,10 @@ class EndpointingOptions:
             )
         if self.reference and (self.mode != "dynamic" or self.eager_ms is not None):
             raise ConfigurationError("reference counting goes with mode dynamic and eager_ms None only")
+
+    def fitting(self, *, schedule: bool) -> EndpointingOptions:
+        """The same, without a schedule where the recognizer does not bear the segments that it makes."""
+        return self if schedule or self.mode != "dynamic" else replace(self, mode="fixed", reference=None)
 
     @classmethod
     def parse(cls, text: str) -> EndpointingOptions:

@@ -51,6 +51,7 @@ class Capabilities:
     partial_window_s: float  # longest audio for which frequent partials are affordable, seconds
     concurrency: int  # jobs it works on at the same time
     batch: int = 1  # partials that it decodes together, when so many wait
+    schedule: bool = True  # its segments may grow by a silence schedule; False: a fixed silence ends them
 
 
 @dataclass(frozen=True, slots=True)

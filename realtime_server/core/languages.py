@@ -177,3 +177,8 @@ def code_of(name: str) -> str | None:
 def chinese_name(code: str) -> str:
     """The Chinese name of a language known by `code`, for prompts in Chinese."""
     return _LANGUAGES[code].chinese[0]
+
+
+def english_name(code: str) -> str:
+    """The English name of a language known by `code`."""
+    return _LANGUAGES[code].english[0]

@@ -34,7 +34,7 @@ from realtime_server.core.segments import Segment, to_samples
 from realtime_server.core.session_options import SessionOptions
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.setup import Setup, StartRequest
-from realtime_server.core.track import Track, TrackContext, TrackOutput
+from realtime_server.core.track import Track, TrackContext
 from realtime_server.core.transcript import Lock, Transcript
 from realtime_server.core.turns import Turn, split_text
 
@@ -305,7 +305,7 @@ class SessionProtocol:
         """Move what the tracks want into jobs and events, and go on with what waits when they are done."""
         while True:
             for track in self._tracks:
-                while track.output != TrackOutput():  # a limit met on the way ends the track
+                while track.output:  # a limit met on the way ends the track
                     self._drain_track(track)
             self._advance_upto()
             if not self._finish_wait():

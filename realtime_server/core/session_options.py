@@ -29,7 +29,7 @@ class SessionOptions:
         self._warned = False
         self._default = Setup(
             language=settings.options.language, hotwords=settings.options.hotwords,
-            endpointing=settings.endpointing,
+            endpointing=settings.endpointing.fitting(schedule=capabilities.schedule),
             partials=settings.partials, words=settings.options.words, speakers=settings.speakers,
             confidence=settings.options.logprobs,
         )  # fmt: skip
@@ -97,6 +97,9 @@ class SessionOptions:
     def _endpointing(self, request: EndpointingRequest) -> EndpointingOptions:
         server = self._default.endpointing
         mode = request.mode or server.mode
+        if mode == "dynamic" and not self._capabilities.schedule:
+            words = "this recognizer bears no silence schedule; use mode fixed or client"
+            raise FieldError(f"endpointing.mode dynamic: {words}", "endpointing.mode")
         for name, wanted in (("silence_ms", "fixed"), ("schedule", "dynamic")):
             if getattr(request, name) is not None and mode != wanted:
                 field = f"endpointing.{name}"

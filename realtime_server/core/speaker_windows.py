@@ -20,6 +20,7 @@ STEP = to_samples(750)  # from window to window
 FRESH = to_samples(375)  # what the last window adds, at least
 ENOUGH = to_samples(500)  # speech in a window that tells one speaker from another
 LEAST = to_samples(200)  # speech in a window that is embedded at all
+PAUSE = to_samples(500)  # between what is said in a row and what comes after
 PROBABLE = 0.5  # a frame is speech from this probability on
 
 
@@ -36,6 +37,11 @@ class Speech:
     def count(self, window: Window) -> int:
         """Samples of speech in a window."""
         return HOP * self._frames.count(1, window.start // HOP, window.end // HOP)
+
+    def longest(self, start: int, end: int) -> int:
+        """Samples of speech in the longest part of [start, end) that no pause of PAUSE interrupts."""
+        parts = self._frames[start // HOP : end // HOP].split(bytes(PAUSE // HOP))
+        return HOP * max(part.count(1) for part in parts)
 
     def suffices(self, window: Window) -> bool:
         """Whether a window holds enough speech to tell one speaker from another."""

@@ -6,10 +6,11 @@ each time, and their numbers mean nothing: they are paired with the speakers tha
 as many windows as possible agree. What the windows of an ended segment were given stays until the session ends. Then
 everything is clustered once more, and paired in the same way with what was given.
 
-A cluster that is nobody's is a new speaker if it holds two windows that no cluster has given a speaker yet. All other
-windows, and those with too little speech to be clustered, are given the speaker whose mean is nearest; before there is
-any speaker, none. Speakers who were not heard for long are clustered along by a few of their windows: they are known
-when they come back.
+A cluster that is nobody's is a new speaker if it holds two windows that no cluster has given a speaker yet, and is
+believed (see belief.py) by how long it goes on in them and by what it sounds like; at the end every cluster has to be
+believed. All other windows, and those with too little speech to be clustered, are given the speaker whose mean is
+nearest; before there is any speaker, none. Speakers who were not heard for long are clustered along by a few of their
+windows: they are known when they come back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from realtime_server.core.assignment import pair_clusters
+from realtime_server.core.belief import believed
 from realtime_server.core.jobs import Embeddings, Labels, Window
 from realtime_server.core.segments import Segment
 from realtime_server.core.speaker_windows import Speech, windows_of, windows_until
@@ -77,6 +79,7 @@ class _Run:
     """A clustering that is being computed, and the segments that it labels."""
 
     voices: Sequence[_Voice]
+    embeddings: Embeddings
     segments: Sequence[_Spoken]
     final: bool
 
@@ -140,13 +143,10 @@ class Voices:
         """The clusters of the windows in the clustering that was running."""
         assert self._run is not None
         run, self._run = self._run, None
+        names = self._names_at_the_end(labels, run) if run.final else self._names(labels, run)
         if run.final:
-            told = [voice.speaker for voice in run.voices]
-            given = pair_clusters(labels, told, first_new=self._speakers.count, new_after=0)
             self._speakers = _Speakers(self._speakers.count)
-        else:
-            told = [voice.speaker if voice.sure else None for voice in run.voices]
-            given = pair_clusters(labels, told, first_new=self._speakers.count, new_after=NEW_AFTER)
+        given = [names.get(label) for label in labels.tolist()]
         self._label(run.segments, dict(zip(run.voices, given, strict=True)))
 
     # --- what to do next ----------------------------------------------------------------------------------
@@ -206,9 +206,32 @@ class Voices:
         return older + recent[max(0, len(older) + len(recent) - RECENT) :]
 
     def _start(self, voices: list[_Voice], segments: list[_Spoken], *, final: bool) -> Clustering:
-        self._run = _Run(voices, segments, final)
-        windows = tuple(voice.window for voice in voices)
-        return Clustering(windows, np.stack([voice.vector for voice in voices]), final)
+        embeddings = np.stack([voice.vector for voice in voices])
+        self._run = _Run(voices, embeddings, segments, final)
+        return Clustering(tuple(voice.window for voice in voices), embeddings, final)
+
+    def _names(self, labels: Labels, run: _Run) -> dict[int, int]:
+        """Speakers of clusters while the session goes on: those that windows have, and new ones."""
+        told = [voice.speaker if voice.sure else None for voice in run.voices]
+        names = pair_clusters(labels, told)
+        evidence = [
+            voice.window if who is None else None for voice, who in zip(run.voices, told, strict=True)
+        ]
+        found = believed(labels, run.embeddings, evidence, self._speech, known=names, least=NEW_AFTER)
+        return self._numbered(labels, names, found)
+
+    def _names_at_the_end(self, labels: Labels, run: _Run) -> dict[int, int]:
+        """Speakers of clusters that are believed on all that was heard, as far as possible those that were told."""
+        evidence = [voice.window for voice in run.voices]
+        found = believed(labels, run.embeddings, evidence, self._speech, known=(), least=1)
+        chosen = np.isin(labels, list(found))
+        told = [voice.speaker for voice, is_chosen in zip(run.voices, chosen, strict=True) if is_chosen]
+        return self._numbered(labels, pair_clusters(labels[chosen], told), found)
+
+    def _numbered(self, labels: Labels, names: dict[int, int], found: set[int]) -> dict[int, int]:
+        """Number those found who have no name, in order of appearance."""
+        new = [label for label in dict.fromkeys(labels.tolist()) if label in found and label not in names]
+        return names | {label: self._speakers.count + at for at, label in enumerate(new)}
 
     def _label(self, segments: Iterable[_Spoken], given: dict[_Voice, int | None]) -> None:
         """Give the windows of these segments their speakers, the nearest to those that were given none."""

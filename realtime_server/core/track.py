@@ -70,6 +70,11 @@ class TrackOutput:
     revised: tuple[SpeakerChange, ...] = ()
     problem: str | None = None  # for the client
 
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        lists = self.jobs or self.cancelled or self.hastened or self.opened or self.shown or self.closed
+        return bool(lists or self.settled or self.revised or self.problem)
+
 
 class Track:
     """One channel; `receive_*` say what happened, `output` says what to do next."""
@@ -328,7 +333,8 @@ class Track:
                 kind=kind, priority=priority, segment=index, start=first, end=last,
                 audio=self._buffer.read(first, last), prefix_text=prefix_text, options=options,
             )  # fmt: skip
-            self._by_job[job.id] = recognition
+            # Found, not captured: a recognition that refers to itself, audio and all, is freed late.
+            self._by_job[job.id] = next(live for live in self._live if live.index == index)
             self.output.jobs.append(job)
             return job
 

@@ -7,7 +7,7 @@ file services and the benchmarks know only these. A fake of each ships in fake.p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from realtime_server.core.jobs import (
     Capabilities,
@@ -23,7 +23,7 @@ from realtime_server.core.jobs import (
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import UnsupportedError
 
-__all__ = ["Capabilities", "Embedder", "Engine", "Scorer", "refuse_unsupported"]
+__all__ = ["Capabilities", "Embedder", "Engine", "Scorer", "Staffed", "refuse_unsupported"]
 
 
 def refuse_unsupported(job: DecodeJob, can: Capabilities) -> None:
@@ -87,6 +87,17 @@ class Scorer(Protocol):
 
     async def aclose(self) -> None:
         """Free everything."""
+
+
+@runtime_checkable
+class Staffed(Protocol):
+    """What a Scorer has besides, if it works in processes of its own."""
+
+    restarts: int  # of them that died or hung and were replaced
+
+    @property
+    def up(self) -> int:
+        """How many take jobs now."""
 
 
 class Embedder(Protocol):

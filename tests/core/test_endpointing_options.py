@@ -34,6 +34,15 @@ def test_tables() -> None:
     )  # fmt: skip
 
 
+def test_where_a_schedule_cannot_be_borne_a_fixed_silence_ends_segments() -> None:
+    dynamic = EndpointingOptions(silence_ms=700, eager_ms=None, reference=ReferenceCounting(idle_counts=True))
+    assert dynamic.fitting(schedule=True) == dynamic
+    assert dynamic.fitting(schedule=False) == EndpointingOptions("fixed", silence_ms=700, eager_ms=None)
+    for mode in ("fixed", "client"):
+        other = EndpointingOptions(mode)
+        assert other.fitting(schedule=False) == other
+
+
 def test_a_schedule_from_pairs_equals_one_from_text() -> None:
     pairs = SilenceSchedule.parse([(5000, 1500), (20000, 800), (float("inf"), 300)])
     assert pairs == SilenceSchedule.parse("5000:1500, 20000:800 ,inf:300")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.languages import CODES, chinese_name, code_of
+from realtime_server.core.languages import CODES, chinese_name, code_of, english_name
 from realtime_server.errors import ProtocolError
 
 # The languages of Whisper's vocabulary, in its order.
@@ -22,9 +22,9 @@ def test_every_language_of_whisper_is_known() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_codes_and_chinese_names_lead_back_to_the_code(code: str) -> None:
+def test_codes_and_names_lead_back_to_the_code(code: str) -> None:
     assert code_of(code) == code_of(code.upper()) == code
-    assert code_of(chinese_name(code)) == code
+    assert code_of(chinese_name(code)) == code_of(english_name(code)) == code
 
 
 @pytest.mark.parametrize("name", ["", "  ", "auto", "AUTO", " Auto ", "auto detect", "自动", "自動", "none"])

@@ -140,6 +140,18 @@ def test_what_is_asked_for_is_in_force() -> None:
     assert it.replacements == {"a": "b"}
 
 
+def test_a_recognizer_that_bears_no_schedule_has_a_fixed_silence() -> None:
+    can = replace(CAPABILITIES, schedule=False)
+    it = SessionOptions(SessionSettings(), can)
+    assert it.begin(m.Start()).endpointing == EndpointingOptions(mode="fixed")
+    refused = it.prepare(StartRequest(endpointing=EndpointingRequest(mode="dynamic")))
+    assert isinstance(refused, m.Invalid)
+    assert refused.field == "endpointing.mode"
+    assert "bears no silence schedule" in refused.message
+    for mode in ("fixed", "client"):
+        assert isinstance(it.prepare(StartRequest(endpointing=EndpointingRequest(mode=mode))), m.Start)
+
+
 def test_a_language_may_be_left_to_detection_where_the_server_has_one() -> None:
     setup = begun(StartRequest(language="")).setup
     assert setup

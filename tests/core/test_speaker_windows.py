@@ -71,6 +71,14 @@ def test_a_segment_of_scattered_speech_gives_the_window_that_holds_most() -> Non
     assert of(0, 5000, speech) == [window(1500, 3000)]
 
 
+def test_the_longest_speech_lasts_until_a_pause_of_half_a_second() -> None:
+    speech = heard((0, 1000), (1490, 2000), (2500, 4000), until_ms=5000)
+    assert speech.longest(0, to_samples(5000)) == to_samples(1510)
+    assert speech.longest(0, to_samples(3000)) == to_samples(1510)
+    assert speech.longest(to_samples(2600), to_samples(9000)) == to_samples(1400)
+    assert speech.longest(to_samples(4000), to_samples(5000)) == 0
+
+
 def test_what_is_not_judged_yet_is_no_speech() -> None:
     assert of(0, 5000, heard((0, 2000), until_ms=2000)) == [
         window(0, 1500),
