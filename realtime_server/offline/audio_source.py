@@ -18,7 +18,7 @@ from os import PathLike
 from typing import BinaryIO
 
 from realtime_server.core.settings import require_positive
-from realtime_server.errors import AudioError, BusyError
+from realtime_server.errors import AudioError, BusyError, ConfigurationError
 
 Source = str | PathLike[str] | bytes | BinaryIO
 
@@ -28,6 +28,7 @@ PLAIN_FILES = (io.FileIO, io.BufferedReader, io.BufferedRandom, tempfile.Spooled
 _NO_ROOM = "there is no room for the recording on the server's disk"
 _NO_FILES = "the server has too many files and connections open"
 _NO_MEMORY = "the server is short of memory or processes"
+NO_FOLDER = "the server has no folder for temporary files that it can use; its TMPDIR should name one"
 SCARCE = {
     errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EMFILE: _NO_FILES, errno.ENFILE: _NO_FILES,
     errno.ENOBUFS: _NO_MEMORY, errno.ENOMEM: _NO_MEMORY, errno.EAGAIN: _NO_MEMORY,
@@ -53,14 +54,27 @@ class AudioLimits:
 
 
 @contextmanager
-def scarcity() -> Iterator[None]:
-    """Raise BusyError, caused by the OSError, where the machine lacks room, descriptors, memory or processes."""
+def scarcity(otherwise: str | None = None) -> Iterator[None]:
+    """Raise BusyError, caused by the OSError, where the machine lacks room, descriptors, memory or processes.
+
+    otherwise: what any other OSError means; None: it is raised as it is.
+    """
     try:
         yield
     except OSError as error:
-        if words := SCARCE.get(error.errno or 0):
+        if words := SCARCE.get(error.errno or 0, otherwise):
             raise BusyError(words) from error
         raise
+
+
+def check_temporary_folder() -> None:
+    """Raise ConfigurationError if there is no folder for copies of recordings."""
+    try:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            file.write(b"x")
+    except OSError as error:
+        words = f"recordings cannot be kept while they are worked on: {error.strerror or error}"
+        raise ConfigurationError(f"{words}; set TMPDIR to a folder with room") from None
 
 
 def open_source(source: Source, limits: AudioLimits) -> BinaryIO:
@@ -84,7 +98,8 @@ def _open_object(source: bytes | BinaryIO, limits: AudioLimits) -> BinaryIO:
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     if isinstance(file, PLAIN_FILES) and not isinstance(getattr(file, "raw", None), io.BufferedIOBase):
         if isinstance(file, tempfile.SpooledTemporaryFile):
-            file.rollover()  # fileno() would, and what then fails is no reason to read it in another way
+            with scarcity(NO_FOLDER):
+                file.rollover()  # fileno() would, and what then fails is no reason to read it in another way
         file.flush()  # of what its owner wrote
         with suppress(OSError):  # there is no /proc, or this is a pipe
             return _open(
@@ -108,7 +123,8 @@ def _open(path: str | PathLike[str], limits: AudioLimits) -> BinaryIO:
 
 
 def _copy(file: BinaryIO, limits: AudioLimits) -> BinaryIO:
-    copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 # the caller closes it
+    with scarcity(NO_FOLDER):
+        copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 # the caller closes it
     try:
         size = 0
         while piece := file.read(PIECE):

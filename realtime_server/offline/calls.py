@@ -22,7 +22,9 @@ from realtime_server.errors import EngineError, EngineTimeoutError
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-Observer = Callable[[Job, EngineError | None], None]
+Observer = Callable[
+    [Job, EngineError | None], None
+]  # told of a job that was answered, and why it failed if it did
 
 CLOSING_S = 1.0  # for a call that was told to stop
 
@@ -60,19 +62,42 @@ def always() -> bool:
     return True
 
 
+def nobody(job: Job, error: EngineError | None) -> None:
+    """Told of jobs that nobody counts."""
+
+
 def never() -> bool:
     """Whether something comes first where nothing does."""
     return False
 
 
+def unheard(error: EngineError | None) -> None:
+    """Told how a call ended about which nobody wants to know."""
+
+
 async def answer(
     call: Coroutine[Any, Any, Answer], deadline: float | Countdown, deadlines: Deadlines, *,
     alive: Callable[[], bool] = always, busy: Callable[[], bool] = never,
+    tell: Callable[[EngineError | None], None] = unheard,
 ) -> Answer:  # fmt: skip
     """Return what a call returns. Raises EngineError, whatever the call raises; cancelling cancels the call.
 
-    deadline: in seconds.  alive: whether an answer can come at all.  busy: whether others come first now.
+    deadline: in seconds.  alive: whether an answer can come at all.  busy: whether others come first now.  tell: called
+    with None, or with the error.
     """
+    try:
+        answered = await _await(call, deadline, deadlines, alive, busy)
+    except EngineError as error:
+        tell(error)
+        raise
+    tell(None)
+    return answered
+
+
+async def _await(
+    call: Coroutine[Any, Any, Answer], deadline: float | Countdown, deadlines: Deadlines,
+    alive: Callable[[], bool], busy: Callable[[], bool],
+) -> Answer:  # fmt: skip
     countdown = deadline if isinstance(deadline, Countdown) else Countdown(deadline)
     clock = asyncio.get_running_loop().time
     task = asyncio.ensure_future(call)

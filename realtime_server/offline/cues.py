@@ -26,7 +26,7 @@ from itertools import accumulate, pairwise, takewhile
 
 from realtime_server.core.partials import is_unspaced
 from realtime_server.core.segments import Sentence, Word
-from realtime_server.offline.transcription import Transcription, one_line, speaker_name
+from realtime_server.offline.transcription import Transcription, one_line
 
 LEAST_MS = 833  # for which a cue is shown, if the next one can wait
 LONGEST_MS = 7000
@@ -58,7 +58,9 @@ def cues(transcription: Transcription, *, named: bool = False) -> list[Cue]:
     """Cues in order of time, none overlapping another; named: leave room for the speaker's name in each line."""
     found: list[Cue] = []
     for sentence in transcription.sentences:
-        name = f"{speaker_name(sentence.speaker)}: " if named and sentence.speaker is not None else ""
+        name = (
+            f"{transcription.name_of(sentence.speaker)}: " if named and sentence.speaker is not None else ""
+        )
         found += _Cutter(sentence, room=LINE - _width(name)).cues()
     return _arranged(sorted(found, key=lambda cue: cue.start_ms))
 

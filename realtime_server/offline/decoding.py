@@ -2,10 +2,6 @@
 
 Retry, cleaning and flags are Recognition's. Its audio is read when the engine has a place for it, so recordings that
 wait hold none.
-
-Observers are told what was decoded, which shows that the engine works, and no failures: whether the engine or the
-recording is to blame cannot be told, and one bad recording, each of whose segments fails twice, must not make the live
-service look broken. A failure is told to the recording's owner, and an engine that is dead says so itself.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from realtime_server.core.settings import Pace
 from realtime_server.core.transcript import Settled
 from realtime_server.engines.base import Engine
 from realtime_server.errors import EngineError
-from realtime_server.offline.calls import Countdown, Deadlines, Observer, answer
+from realtime_server.offline.calls import Countdown, Deadlines, answer
 from realtime_server.offline.places import Places
 from realtime_server.offline.segmentation import Audio
 
@@ -48,10 +44,8 @@ class Wish:
 class Decoder:
     """Decodes segments of all recordings, as many at once as the engine works on."""
 
-    def __init__(
-        self, engine: Engine, deadlines: Deadlines, live: Callable[[], bool], observe: Observer | None
-    ) -> None:
-        self._engine, self._deadlines, self._live, self._observe = engine, deadlines, live, observe
+    def __init__(self, engine: Engine, deadlines: Deadlines, live: Callable[[], bool]) -> None:
+        self._engine, self._deadlines, self._live = engine, deadlines, live
         self.places = Places(self._count, MOST_SAMPLES)
         self._ids = itertools.count(1)
         self._countdowns: dict[int, Countdown] = {}  # by the ids of the jobs in the engine
@@ -98,8 +92,6 @@ class Decoder:
                 raise
             recognition.receive_failure(job, error)
         else:
-            if self._observe:
-                self._observe(job, None)
             recognition.receive_decoded(job, decoded)
 
     async def _answer(self, job: DecodeJob) -> Decoded:

@@ -1,7 +1,8 @@
 """What is sent or written of a Transcription; subtitles are in subtitles.py.
 
 Speakers and words appear where they are asked for; a sentence's flags (recovered, truncated, failed) wherever there is
-room for a field of ours. Speakers are SPK0, SPK1, ...; one that is not known is null or left out.
+room for a field of ours. Speakers are SPK0, SPK1, ... for programs, and "Speaker 1", "Speaker 2", ... in what people
+read; one that is not known is null or left out.
 
 OpenAI's clients need fields that our recognizers have no figures for. Those get the value that says least:
 no `tokens`, `no_speech_prob` 0 (speech was detected before anything was decoded), `avg_logprob` 0 unless the recognizer
@@ -24,7 +25,7 @@ from typing import Protocol
 
 from realtime_server.core.segments import Sentence, Word
 from realtime_server.offline.subtitles import srt, vtt
-from realtime_server.offline.transcription import Transcription, one_line, speaker_name
+from realtime_server.offline.transcription import Transcription, one_line
 
 Json = dict[str, object]
 
@@ -43,7 +44,11 @@ def txt(transcription: Transcription, *, speakers: bool = False) -> str:
     lines = []
     for sentence in transcription.sentences:
         if text := one_line(sentence.text):
-            name = f"{_name(sentence)}: " if speakers and sentence.speaker is not None else ""
+            name = (
+                f"{transcription.name_of(sentence.speaker)}: "
+                if speakers and sentence.speaker is not None
+                else ""
+            )
             lines.append(f"{name}{text}\n")
     return "".join(lines)
 
@@ -53,7 +58,7 @@ def tsv(transcription: Transcription, *, speakers: bool = False) -> str:
     rows = [["start", "end", *["speaker"] * speakers, "text"]]
     for sentence in transcription.sentences:
         times = [str(sentence.start_ms), str(sentence.end_ms)]
-        rows.append([*times, *[_name(sentence) or ""] * speakers, one_line(sentence.text)])
+        rows.append([*times, *[_label(sentence) or ""] * speakers, one_line(sentence.text)])
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
@@ -165,8 +170,12 @@ def _seconds(ms: int) -> float:
     return ms / 1000
 
 
-def _name(sentence: Sentence) -> str | None:
-    return None if sentence.speaker is None else speaker_name(sentence.speaker)
+def _label(sentence: Sentence) -> str | None:
+    return None if sentence.speaker is None else f"SPK{sentence.speaker}"
+
+
+def _rounded(confidence: float | None) -> float | None:
+    return None if confidence is None else round(confidence, 3)
 
 
 def _word(word: Word) -> Json:
@@ -180,7 +189,7 @@ def _segment(sentence: Sentence, *, speakers: bool, words: bool) -> Json:
         "end": _seconds(sentence.end_ms),
     }
     if speakers:
-        segment["speaker"] = _name(sentence)
+        segment["speaker"] = _label(sentence)
     if words:
         segment["words"] = [_word(word) for word in sentence.words]
     if sentence.flags:
@@ -196,7 +205,7 @@ def _sentence(sentence: Sentence) -> Json:
         "start_ms": sentence.start_ms,
         "end_ms": sentence.end_ms,
         "language": sentence.language,
-        "confidence": sentence.confidence,
+        "confidence": _rounded(sentence.confidence),
         "speaker": sentence.speaker,
         "flags": list(sentence.flags),
         "words": [
@@ -204,7 +213,7 @@ def _sentence(sentence: Sentence) -> Json:
                 "word": word.text,
                 "start_ms": word.start_ms,
                 "end_ms": word.end_ms,
-                "confidence": word.confidence,
+                "confidence": _rounded(word.confidence),
             }
             for word in sentence.words
         ],

@@ -35,6 +35,7 @@ class FileOptions:
     endpointing: EndpointingOptions | None = (
         None  # None: OFFLINE_ENDPOINTING; of "energy" only its longest segment
     )
+    schedule_wanted: bool = False  # the endpointing's schedule was asked for, not taken for want of a wish
     replacements: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({})
     )  # exact, in the texts
@@ -44,8 +45,8 @@ class FileOptions:
             raise ConfigurationError(f"segmentation {self.segmentation!r}: expected vad or energy")
 
     def endpointing_for(self, can: Capabilities) -> EndpointingOptions:
-        """When segments end; none is longer than the recognizer takes."""
-        chosen = self.endpointing or OFFLINE_ENDPOINTING
+        """When segments end: none is longer than the recognizer takes, none grows by a schedule that it cannot bear."""
+        chosen = (self.endpointing or OFFLINE_ENDPOINTING).fitting(schedule=can.schedule)
         # Nothing is decoded early, but a pause that was noticed is where the last segment ends.
         eager_ms = None if chosen.reference else chosen.eager_ms or OFFLINE_ENDPOINTING.eager_ms
         longest_ms = min(chosen.max_segment_ms, int(1000 * can.longest_s))
@@ -55,6 +56,10 @@ class FileOptions:
         """What every job asks for. Raises UnsupportedError for what the recognizer or a missing embedder cannot do."""
         if self.speakers and not embedder:
             raise UnsupportedError("speakers cannot be told apart: no speaker network is loaded")
+        if self.schedule_wanted and not can.schedule:
+            raise UnsupportedError(
+                "this recognizer bears no silence schedule: its segments end after a fixed silence"
+            )
         wish = self.decoding
         # Texts are split between speakers by word times.
         words = (wish.words or self.speakers) and can.words

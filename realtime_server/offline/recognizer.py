@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from realtime_server import memory
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.engines.base import Embedder, Engine, Scorer
@@ -65,10 +66,12 @@ class FileRecognizer:
         await self.engine.warmup()
         if self.embedder:
             await self.embedder.warmup()
+        memory.give_back()
 
     async def use_embedder(self, embedder: Embedder) -> None:
         """Tell speakers apart from now on, with this embedder, which is not warm yet."""
         await embedder.warmup()
+        memory.give_back()
         self.embedder = embedder
         self._transcriber = Transcriber(self.engine, self.scorer, embedder)
 
@@ -98,13 +101,18 @@ class FileRecognizer:
         noted = tuple(dict.fromkeys([*notes, *transcription.notes]))
         return Heard(replace(transcription, notes=noted), seconds)
 
+    @property
+    def parts(self) -> dict[str, AudioReader | Engine | Scorer | Embedder]:
+        """What is to be closed, by what it is called."""
+        parts: dict[str, AudioReader | Engine | Scorer | Embedder] = {
+            "decoders": self.reader, "recognizer": self.engine, "voice activity detection": self.scorer,
+        }  # fmt: skip
+        return {**parts, "speaker network": self.embedder} if self.embedder else parts
+
     async def aclose(self) -> None:
         """End everything that runs."""
-        await self.reader.aclose()
-        await self.engine.aclose()
-        await self.scorer.aclose()
-        if self.embedder:
-            await self.embedder.aclose()
+        for part in self.parts.values():
+            await part.aclose()
 
 
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:

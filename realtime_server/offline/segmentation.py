@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from realtime_server.core.jobs import Probabilities, Samples, ScoreJob
 from realtime_server.core.segments import FRAME, Segment, to_samples
 from realtime_server.core.speakers import Voices
 from realtime_server.engines.base import Scorer
-from realtime_server.offline.calls import Deadlines, answer
+from realtime_server.offline.calls import Deadlines, Observer, answer, nobody
 from realtime_server.offline.places import Places
 
 PIECE = 100 * FRAME  # samples of one ScoreJob: 6 s
@@ -141,8 +142,10 @@ async def find_clips(
 class Listener:
     """Probabilities of speech of all recordings, through one scorer."""
 
-    def __init__(self, scorer: Scorer, *, places: Places, deadlines: Deadlines) -> None:
-        self._scorer, self._places, self._deadlines = scorer, places, deadlines
+    def __init__(
+        self, scorer: Scorer, *, places: Places, deadlines: Deadlines, observe: Observer = nobody
+    ) -> None:
+        self._scorer, self._places, self._deadlines, self._observe = scorer, places, deadlines, observe
 
     async def scores(self, audio: Audio, recording: str) -> AsyncIterator[Probabilities]:
         """Probabilities from beginning to end, a piece at a time. Raises EngineError."""
@@ -153,7 +156,10 @@ class Listener:
                 first=not start, last=end == len(audio),
             )  # fmt: skip
             async with self._places.hold(recording, end - start):
-                scored = await answer(self._scorer.score(job), self._deadlines.base_s, self._deadlines)
+                scored = await answer(
+                    self._scorer.score(job), self._deadlines.base_s, self._deadlines,
+                    tell=partial(self._observe, job),
+                )  # fmt: skip
             yield scored
 
     def forget(self, recording: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
 from realtime_server.core.jobs import ClusterJob, EmbedJob, Window
@@ -15,7 +16,7 @@ from realtime_server.core.speakers import Clustering, Voices
 from realtime_server.core.turns import Turn
 from realtime_server.engines.base import Embedder
 from realtime_server.errors import EngineError
-from realtime_server.offline.calls import Deadlines, answer
+from realtime_server.offline.calls import Deadlines, Observer, answer, nobody
 from realtime_server.offline.places import Places
 from realtime_server.offline.segmentation import Audio
 
@@ -28,12 +29,13 @@ class Speakers:
     """One recording's speakers. The segmentation tells `voices` of segments before they are embedded here."""
 
     def __init__(
-        self, embedder: Embedder, audio: Audio, recording: str, *, places: Places, deadlines: Deadlines
-    ) -> None:
+        self, embedder: Embedder, audio: Audio, recording: str, *,
+        places: Places, deadlines: Deadlines, observe: Observer = nobody,
+    ) -> None:  # fmt: skip
         self.voices = Voices()
         self.problem: str | None = None  # why nobody knows who speaks
         self._embedder, self._audio, self._recording = embedder, audio, recording
-        self._places, self._deadlines = places, deadlines
+        self._places, self._deadlines, self._observe = places, deadlines, observe
         self._ids = count(1)
 
     def take_windows(self) -> list[tuple[int, Sequence[Window]]]:
@@ -56,7 +58,9 @@ class Speakers:
             )  # fmt: skip
             try:
                 deadline_s = self._deadlines.for_samples(samples)
-                embeddings = await answer(self._embedder.embed(job), deadline_s, self._deadlines)
+                embeddings = await answer(
+                    self._embedder.embed(job), deadline_s, self._deadlines, tell=partial(self._observe, job)
+                )
             except EngineError as error:
                 self._fail(error)
             else:
@@ -78,7 +82,10 @@ class Speakers:
             clustering.windows, clustering.embeddings, clustering.final,
         )  # fmt: skip
         try:
-            labels = await answer(self._embedder.cluster(job), self._deadlines.patience_s, self._deadlines)
+            labels = await answer(
+                self._embedder.cluster(job), self._deadlines.patience_s, self._deadlines,
+                tell=partial(self._observe, job),
+            )  # fmt: skip
         except EngineError as error:
             self._fail(error)
         else:

@@ -8,15 +8,15 @@ Source: W3C, "WebVTT: The Web Video Text Tracks Format".
 from __future__ import annotations
 
 from realtime_server.offline.cues import cues
-from realtime_server.offline.transcription import Transcription, speaker_name
+from realtime_server.offline.transcription import Transcription
 
 
 def srt(transcription: Transcription, *, speakers: bool = False) -> str:
     """SubRip; speakers: each cue begins with its speaker's name, where it is known."""
     blocks = []
     for number, cue in enumerate(cues(transcription, named=speakers), 1):
-        name = f"{speaker_name(cue.speaker)}: " if speakers and cue.speaker is not None else ""
-        text = name + "\n".join(cue.lines).replace("-->", "→")
+        name = f"{transcription.name_of(cue.speaker)}: " if speakers and cue.speaker is not None else ""
+        text = (name + "\n".join(cue.lines)).replace("-->", "→")
         blocks.append(f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n")
     return "\n".join(blocks)
 
@@ -25,10 +25,15 @@ def vtt(transcription: Transcription, *, speakers: bool = False) -> str:
     """WebVTT; speakers: each cue is a voice span of its speaker, where it is known."""
     blocks = ["WEBVTT\n"]
     for cue in cues(transcription):
-        voice = f"<v {speaker_name(cue.speaker)}>" if speakers and cue.speaker is not None else ""
-        text = "\n".join(cue.lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        name = transcription.name_of(cue.speaker) if speakers and cue.speaker is not None else None
+        voice = f"<v {_escape(name)}>" if name else ""
+        text = _escape("\n".join(cue.lines))
         blocks.append(f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{text}\n")
     return "\n".join(blocks)
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _clock(ms: int, point: str) -> str:

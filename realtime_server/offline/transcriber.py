@@ -15,12 +15,13 @@ from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 
+from realtime_server import memory
 from realtime_server.core.jobs import Samples
-from realtime_server.core.segments import Segment, Sentence
+from realtime_server.core.segments import SAMPLE_RATE, Segment, Sentence
 from realtime_server.core.transcript import Settled
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import EngineError
-from realtime_server.offline.calls import Deadlines, Observer, never
+from realtime_server.offline.calls import Deadlines, Observer, never, nobody
 from realtime_server.offline.decoding import Decoder, Wish
 from realtime_server.offline.options import FileOptions
 from realtime_server.offline.places import Places
@@ -30,24 +31,27 @@ from realtime_server.offline.transcription import Transcription
 from realtime_server.offline.writing import Listeners, SentenceWriter
 
 BESIDE = 4  # jobs of the scorer at once, and of the embedder; one of each while anybody speaks live
+TIDY_AFTER = (
+    300 * SAMPLE_RATE
+)  # of a recording: freed memory is given back, of which threads keep 200 MB otherwise
 AHEAD = 4  # segments found and not decoded, for each place in the engine
 
 
 class Transcriber:
     """Transcribes recordings with one engine, one scorer and, where speakers are told apart, one embedder.
 
-    live: whether live sessions are served now.  observe: called with every decode that succeeded, see decoding.py.
+    live: whether live sessions are served now.  observe: told of every job that was answered, but for decodes.
     """
 
     def __init__(
         self, engine: Engine, scorer: Scorer, embedder: Embedder | None = None, *,
-        live: Callable[[], bool] = never, deadlines: Deadlines | None = None, observe: Observer | None = None,
+        live: Callable[[], bool] = never, deadlines: Deadlines | None = None, observe: Observer = nobody,
     ) -> None:  # fmt: skip
-        self._engine, self._embedder = engine, embedder
+        self._engine, self._embedder, self._observe = engine, embedder, observe
         self._deadlines = deadlines or Deadlines()
-        self._decoder = Decoder(engine, self._deadlines, live, observe)
+        self._decoder = Decoder(engine, self._deadlines, live)
         scoring, self._embedding = (Places(lambda: 1 if live() else BESIDE) for _ in range(2))
-        self._listener = Listener(scorer, places=scoring, deadlines=self._deadlines)
+        self._listener = Listener(scorer, places=scoring, deadlines=self._deadlines, observe=observe)
 
     async def transcribe(
         self, audio: Audio | Samples, options: FileOptions | None = None, *,
@@ -86,19 +90,24 @@ class Transcriber:
     def _speakers(self, wish: Wish) -> Speakers:
         assert self._embedder
         return Speakers(
-            self._embedder, wish.audio, wish.recording, places=self._embedding, deadlines=self._deadlines
-        )
+            self._embedder, wish.audio, wish.recording,
+            places=self._embedding, deadlines=self._deadlines, observe=self._observe,
+        )  # fmt: skip
 
     async def _work(
         self, wish: Wish, options: FileOptions, speakers: Speakers | None, writer: SentenceWriter
     ) -> None:
         """Find segments, decode them, embed their voices; write what is settled, in order."""
         found: asyncio.Queue[tuple[Segment, asyncio.Task[Settled]] | None] = asyncio.Queue()
+        tidy_at = TIDY_AFTER
         room = asyncio.Semaphore(AHEAD * self._engine.capabilities.concurrency)
         async with asyncio.TaskGroup() as group:
             group.create_task(_write(found, writer))
             async for segment in self._find(wish, options, speakers):
                 await room.acquire()
+                if segment.end > tidy_at:
+                    tidy_at = segment.end + TIDY_AFTER
+                    await asyncio.to_thread(memory.give_back)
                 task = group.create_task(self._decoder.settle(segment, wish))
                 task.add_done_callback(lambda _: room.release())
                 found.put_nowait((segment, task))

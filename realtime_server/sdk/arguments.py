@@ -19,8 +19,9 @@ from realtime_server.core.jobs import DecodingOptions
 from realtime_server.core.languages import code_of
 from realtime_server.core.postprocess import neutralise
 from realtime_server.core.settings import Limits, Pace, SessionSettings
-from realtime_server.engines.loading import ENGINES, EngineOptions
+from realtime_server.engines.loading import ENGINES, EngineOptions, usual_nano
 from realtime_server.engines.nano_options import NanoOptions
+from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.errors import ConfigurationError, ProtocolError
 from realtime_server.offline.options import FileOptions, Segmentation
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from realtime_server.sdk.host import Model
 
 DEFAULT_ENGINE = "funasr-nano"
-DTYPES = {"bf16": "bfloat16", "fp32": "float32"}  # as FunASR calls them
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}  # as FunASR calls them
 HUBS = {"modelscope": "ms", "huggingface": "hf"}
 ENDLESS = 1_000_000_000  # sentences, or seconds: nobody who runs the program himself needs a limit
 
@@ -41,14 +42,15 @@ class ModelArguments(TypedDict, total=False):
 
     engine: (
         str | Engine | Model
-    )  # "funasr-nano" (the default), "funasr-nano-torch", "embedded", "fake"; or one of
+    )  # "funasr-nano" (the default), "funasr-nano-torch", "glm-asr", "vllm", "embedded", "fake"; or one of
     # your own, which is closed with the object; or another of these objects, whose recognizer is shared
     hub: str  # "ms" or "hf", where `model` is fetched
-    device: str  # of Fun-ASR-Nano: "auto", "cuda", "cpu"
-    dtype: str  # of Fun-ASR-Nano: "auto", "bfloat16", "float32"
+    device: str  # of models in vLLM: "auto", "cuda", "cpu"
+    dtype: str  # of models in vLLM: "auto", "bfloat16", "float32"; of "vllm" also "float16"
     tensor_parallel_size: int  # GPUs that the language model is spread over
     gpu_memory_utilization: float  # share of the GPU's memory, for the language model
     max_model_len: int  # longest prompt and answer together, tokens
+    vllm_args: Mapping[str, Any]  # of "vllm": more arguments of vLLM's AsyncEngineArgs
     max_segment_s: float  # longer speech is cut where it is quiet: 30 by default, 60 at most
     workers: int  # decoding threads of the embedded engine
     vad: str  # "fsmn", or "level" for loudness, which needs no model and goes with the fake engine
@@ -65,7 +67,7 @@ class DecodingArguments(TypedDict, total=False):
     hotwords: str | Sequence[str] | None  # likely words: a list, or text with commas between them
     itn: bool  # numerals and punctuation as written, True by default
     max_new_tokens: int | None  # of one segment; None: what its length allows
-    dynamic_silence: bool  # True by default; False: 800 ms of silence end a segment, however long it is
+    dynamic_silence: bool  # True if the recognizer bears it; False: 800 ms of silence end a segment
     silence_schedule: Schedule | None  # rows (up to this many ms of speech, ms of silence that end it)
 
 
@@ -110,11 +112,13 @@ def read_engine(model: str | PathLike[str] | None, arguments: ModelArguments) ->
         model=Path(model) if model else None,
         workers=arguments.get("workers"),
         vad_model=Path(vad_model) if vad_model else None,
-        nano=_read_nano(model, arguments),
+        nano=NanoOptions() if engine == "vllm" else _read_nano(engine, model, arguments),
+        speech=_read_speech(model, arguments) if engine == "vllm" else SpeechOptions(),
     )
 
 
-def _read_nano(model: str | PathLike[str] | None, arguments: ModelArguments) -> NanoOptions:
+def _read_model(model: str | PathLike[str] | None, arguments: ModelArguments) -> dict[str, Any]:
+    """What was given of the arguments that all models in vLLM have."""
     names = ("hub", "device", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
     given: dict[str, Any] = {name: arguments[name] for name in names if name in arguments}  # type: ignore[literal-required] # they are among its names
     if "dtype" in given:
@@ -128,8 +132,22 @@ def _read_nano(model: str | PathLike[str] | None, arguments: ModelArguments) -> 
         raise ConfigurationError(
             f"device {given['device']!r}: set CUDA_VISIBLE_DEVICES={number} and use 'cuda'"
         )
+    return given | ({"model": str(model)} if model else {})
+
+
+def _read_nano(engine: str, model: str | PathLike[str] | None, arguments: ModelArguments) -> NanoOptions:
+    if "vllm_args" in arguments:
+        raise ConfigurationError("vllm_args go with engine='vllm' only")
     longest_s = max(30.0, arguments.get("max_segment_s", 30.0))
-    return NanoOptions(model=str(model) if model else NanoOptions().model, longest_s=longest_s, **given)
+    return replace(usual_nano(engine), longest_s=longest_s, **_read_model(model, arguments))
+
+
+def _read_speech(model: str | PathLike[str] | None, arguments: ModelArguments) -> SpeechOptions:
+    return SpeechOptions(
+        segment_s=arguments.get("max_segment_s", 30.0),
+        vllm_args=arguments.get("vllm_args", {}),
+        **_read_model(model, arguments),
+    )
 
 
 def read_decoding(arguments: DecodingArguments, *, words: bool = False) -> DecodingOptions:
@@ -166,6 +184,11 @@ def read_endpointing(
     )
 
 
+def wants_schedule(arguments: DecodingArguments) -> bool:
+    """Whether a silence schedule was asked for, and not left to the recognizer."""
+    return arguments.get("dynamic_silence", False) or arguments.get("silence_schedule") is not None
+
+
 def read_file_options(arguments: FileArguments, max_segment_s: float, *, words: bool) -> FileOptions:
     """How recordings are transcribed; words: whether the recognizer has word times. Raises ConfigurationError."""
     decoding = read_decoding(arguments, words=arguments.get("timestamp", words))
@@ -174,6 +197,7 @@ def read_file_options(arguments: FileArguments, max_segment_s: float, *, words: 
         speakers=arguments.get("spk", False),
         segmentation=arguments.get("segmentation", "vad"),
         endpointing=replace(read_endpointing(arguments, OFFLINE_SCHEDULE, max_segment_s), eager_ms=None),
+        schedule_wanted=wants_schedule(arguments),
         replacements=arguments.get("replacements", {}),
     )
 

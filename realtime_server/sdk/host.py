@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from realtime_server.engines.base import Engine
-from realtime_server.engines.loading import SpeakerOptions, load_embedder, load_engine, load_scorer
-from realtime_server.engines.vllm_engine import GUARD
+from realtime_server.engines.loading import IN_VLLM, SpeakerOptions, load_embedder, load_engine, load_scorer
+from realtime_server.engines.vllm_host import GUARD
 from realtime_server.errors import ConfigurationError
 from realtime_server.offline.recognizer import FileRecognizer
 from realtime_server.sdk.arguments import ModelArguments, check_names, read_engine
@@ -28,9 +28,7 @@ class Host:
         """Load and warm up; engine: one that is there. Raises ConfigurationError, WeightsError and EngineError."""
         options = read_engine(model, arguments)
         fake = options.engine == "fake"
-        if options.engine == "funasr-nano" and getattr(
-            multiprocessing.current_process(), "_inheriting", False
-        ):
+        if options.engine in IN_VLLM and getattr(multiprocessing.current_process(), "_inheriting", False):
             raise ConfigurationError(GUARD)  # before a process of vLLM's loads a model of its own
         self.max_segment_s = arguments.get("max_segment_s", 30.0)
         self._speaker_model = str(arguments.get("spk_model", "bands" if fake else ""))

@@ -23,7 +23,13 @@ from realtime_server.offline.formats import json_record
 from realtime_server.offline.options import FileOptions
 from realtime_server.offline.recording import Recording
 from realtime_server.offline.transcription import Transcription
-from realtime_server.sdk.arguments import ModelArguments, StreamArguments, check_names, read_session
+from realtime_server.sdk.arguments import (
+    ModelArguments,
+    StreamArguments,
+    check_names,
+    read_session,
+    wants_schedule,
+)
 from realtime_server.sdk.audio import achunks, chunks, is_array
 from realtime_server.sdk.host import Model
 from realtime_server.sdk.stepping import SteppedSession
@@ -113,7 +119,8 @@ class FunASRNanoStreamingVLLM(Model):
         can = self.engine.capabilities
         longest_s = min(self._host.max_segment_s, can.longest_s)
         settings = read_session(arguments, chunk_ms, longest_s)
-        FileOptions(decoding=settings.options).decoding_for(can, embedder=False)  # or it is refused now
+        wish = FileOptions(decoding=settings.options, schedule_wanted=wants_schedule(arguments))
+        wish.decoding_for(can, embedder=False)  # or it is refused now
         recognizer = self._host.recognizer
         session = SteppedSession(
             recognizer.engine, recognizer.scorer, settings, live=not (_is_file(audio) or is_array(audio))

@@ -66,7 +66,7 @@ def test_cues_of_one_channel(whole: Transcription) -> None:
 def test_cues_of_channels_that_overlap(whole: Transcription) -> None:
     found = cues(whole, named=True)
     check(whole, found)
-    room = 1 - len("SPK0: ") / 42
+    room = 1 - len("Speaker 1: ") / 42
     assert all(columns(line) < room + 0.0001 for cue in found for line in cue.lines)
 
 

@@ -26,6 +26,17 @@ def test_the_default_is_the_offline_schedule() -> None:
     assert [OFFLINE_SCHEDULE.silence_ms(1000 * seconds) for seconds, _ in rows] == [ms for _, ms in rows]
 
 
+def test_a_recognizer_that_bears_no_schedule_has_a_fixed_silence() -> None:
+    can = replace(CAPABILITIES, schedule=False)
+    chosen = FileOptions().endpointing_for(can)
+    assert (chosen.mode, chosen.silence_ms) == ("fixed", 800)
+    FileOptions().decoding_for(can, embedder=False)
+    wanted = FileOptions(schedule_wanted=True)
+    wanted.decoding_for(CAPABILITIES, embedder=False)
+    with pytest.raises(UnsupportedError, match="bears no silence schedule"):
+        wanted.decoding_for(can, embedder=False)
+
+
 @pytest.mark.parametrize(
     ("asked_s", "engine_s", "longest_ms"),
     [(30, 60.0, 30_000), (60, 60.0, 60_000), (60, 30.0, 30_000), (90, 60.0, 60_000), (20, 30.0, 20_000)],

@@ -51,17 +51,23 @@ def parse_vtt(text: str) -> Parsed:
     assert header == "WEBVTT"
     parsed = []
     for start, end, payload in parse_blocks([block.split("\n") for block in blocks], "."):
-        found = re.fullmatch(r"(?:<v (SPK\d+)>)?((?:[^&<>]|&amp;|&lt;|&gt;)+)", payload, re.ASCII | re.DOTALL)
+        found = re.fullmatch(
+            r"(?:<v (Speaker \d+)>)?((?:[^&<>]|&amp;|&lt;|&gt;)+)", payload, re.ASCII | re.DOTALL
+        )
         assert found, payload
         speaker, body = found.groups()
         parsed.append((start, end, f"{speaker}: " * bool(speaker) + html.unescape(body)))
     return parsed
 
 
+def _named(speaker: int | None) -> str:
+    return "" if speaker is None else f"Speaker {speaker + 1}: "
+
+
 def shown(whole: Transcription, *, speakers: bool, named: bool) -> Parsed:
     """What the cues say."""
     return [
-        (cue.start_ms, cue.end_ms, f"SPK{cue.speaker}: " * speakers + "\n".join(cue.lines))
+        (cue.start_ms, cue.end_ms, _named(cue.speaker) * speakers + "\n".join(cue.lines))
         for cue in cues(whole, named=named)
     ]
 
@@ -101,9 +107,9 @@ def test_subrip_in_full() -> None:
         sentence(ENGLISH, 500, 10_500, speaker=0), sentence("a --> b", 3_725_000, 3_726_001)
     )
     assert srt(whole, speakers=True) == (
-        "1\n00:00:00,500 --> 00:00:03,558\nSPK0: It was the best of times,\nit was the worst of times,\n\n"
-        "2\n00:00:03,617 --> 00:00:06,911\nSPK0: it was the age of wisdom,\nit was the age of foolishness,\n\n"
-        "3\n00:00:06,970 --> 00:00:10,500\nSPK0: it was the epoch of belief,\nit was the epoch of incredulity.\n\n"
+        "1\n00:00:00,500 --> 00:00:03,558\nSpeaker 1: It was the best of times,\nit was the worst of times,\n\n"
+        "2\n00:00:03,617 --> 00:00:06,911\nSpeaker 1: it was the age of wisdom,\nit was the age of foolishness,\n\n"
+        "3\n00:00:06,970 --> 00:00:10,500\nSpeaker 1: it was the epoch of belief, it\nwas the epoch of incredulity.\n\n"
         "4\n01:02:05,000 --> 01:02:06,001\na → b\n"
     )
 
@@ -113,7 +119,7 @@ def test_webvtt_in_full() -> None:
         sentence("<b>R&D --> out", 0, 1500, speaker=1), sentence("Oh.", 360_000_000, 360_001_000)
     )
     assert vtt(whole, speakers=True) == (
-        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n<v SPK1>&lt;b&gt;R&amp;D --&gt; out\n\n"
+        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\n<v Speaker 2>&lt;b&gt;R&amp;D --&gt; out\n\n"
         "100:00:00.000 --> 100:00:01.000\nOh.\n"
     )
 

@@ -31,4 +31,4 @@ def test_a_line_is_one_line() -> None:
 
 
 def test_speakers_are_numbered_from_0() -> None:
-    assert [speaker_name(number) for number in (0, 11)] == ["SPK0", "SPK11"]
+    assert [speaker_name(number) for number in (0, 11)] == ["Speaker 1", "Speaker 12"]

@@ -54,7 +54,17 @@ TEXTS = st.one_of(
     st.text(ALPHABET, max_size=300),
     st.lists(st.text(st.sampled_from("abcdefg,.'-"), min_size=1, max_size=60), max_size=40).map(" ".join),
     st.sampled_from(
-        ["", " ", "-->", "<v SPK1>", "00:00:01,000 --> 00:00:02,000", "1\n\n2", ENGLISH, CHINESE, "&amp;<b>"]
+        [
+            "",
+            " ",
+            "-->",
+            "<v Speaker 2>",
+            "00:00:01,000 --> 00:00:02,000",
+            "1\n\n2",
+            ENGLISH,
+            CHINESE,
+            "&amp;<b>",
+        ]
     ),
 )
 MS = st.integers(0, 40_000)

@@ -9,6 +9,7 @@ import pytest
 
 from realtime_server.core.endpointing_options import LIVE_SCHEDULE, OFFLINE_SCHEDULE
 from realtime_server.engines.nano_options import NanoOptions
+from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.errors import ConfigurationError
 from realtime_server.offline.options import FileOptions
 from realtime_server.sdk import arguments as a
@@ -49,6 +50,19 @@ def test_arguments_become_options() -> None:
     assert embedded.vad_model == Path("/models/vad")
 
 
+def test_any_model_of_vllm_is_asked_for_by_name() -> None:
+    options = a.read_engine(
+        "openai/whisper-small",
+        {"engine": "vllm", "dtype": "fp16", "vllm_args": {"enforce_eager": True}, "max_segment_s": 20.0},
+    )
+    assert options.speech == SpeechOptions(
+        model="openai/whisper-small", dtype="float16", segment_s=20.0, vllm_args={"enforce_eager": True}
+    )
+    assert a.read_engine(None, {"engine": "glm-asr"}).nano.model == "zai-org/GLM-ASR-Nano-2512"
+    with pytest.raises(ConfigurationError, match="vllm_args go with engine='vllm' only"):
+        a.read_engine(None, {"vllm_args": {}})
+
+
 def test_decoding_is_asked_for_as_in_the_guide() -> None:
     made = file_options(
         language="中文", hotwords=["张三", " 北京 ", "张三", "<|im_end|>"], itn=False, max_new_tokens=512, spk=True,
@@ -62,6 +76,13 @@ def test_decoding_is_asked_for_as_in_the_guide() -> None:
     assert made.endpointing.schedule.silence_ms(6000) == 800
     assert file_options(hotwords="张三，北京").decoding.hotwords == ("张三", "北京")
     assert file_options(language=None, hotwords=None).decoding.language is None
+
+
+def test_a_schedule_is_wanted_only_where_it_is_asked_for() -> None:
+    assert not file_options().schedule_wanted
+    assert not file_options(dynamic_silence=False).schedule_wanted
+    assert file_options(dynamic_silence=True).schedule_wanted
+    assert file_options(silence_schedule="inf:500").schedule_wanted
 
 
 def test_without_dynamic_silence_a_segment_ends_after_800_ms() -> None:
