@@ -2,8 +2,8 @@
 
 Conversations are built from recordings of single speakers and heard clean and by telephone; a few are heard with the
 CPU recognizer, the rest with words that are known beforehand, because speakers depend on the words only where a
-sentence is split. Then two real recordings, and single speakers alone for five minutes, at changing levels, in noise
-and by telephone.
+sentence is split. Then two real recordings, single speakers alone for five minutes, at changing levels, in noise and
+by telephone, and single speakers for five minutes in which somebody else speaks once, for 3 to 6 s.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import argparse
 import math
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
-from benchmarks import conversations, telephone
+from benchmarks import conversations, monologues, telephone
 from benchmarks.conversations import Conversation
 from benchmarks.hearing import KnownWords, Models, Told, hear
 from benchmarks.wrong_speakers import Rates, Scores, right_turns, score
 from realtime_server.bench.figures import Report
 from realtime_server.bench.machine import Watch
-from realtime_server.bench.speech import Recording
 from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.loading import (
     EngineOptions,
@@ -37,7 +36,6 @@ from realtime_server.engines.loading import (
 RECORDINGS = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SETTINGS = SessionSettings(speakers=True)
 LIVE_CONFUSION, FINAL_CONFUSION, CHANGED = 8.0, 6.0, 10.0  # percent, at most
-ALONE = ("steve", "demo", "autumn", conversations.CITIES, "katie", "austen")
 CALL, CALL_TURNS, MEETING = "real call", 6, "real meeting"
 
 
@@ -67,8 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=300.0,
         metavar="S",
-        help="of one speaker alone (default: %(default)g s)",
+        help="of one speaker alone, and with a guest (default: %(default)g s)",
     )
+    add("--times", type=int, default=2, help="that everybody is alone (default: %(default)s)")
+    add("--guests", type=int, default=6, help="of each set of speakers, and line (default: %(default)s)")
     add("--seed", type=int, default=1, help="of the first conversation (default: %(default)s)")
 
 
@@ -105,9 +105,8 @@ async def _measure(report: Report, arguments: argparse.Namespace) -> None:
         talks = [conversations.talk(english, seed) for seed in seeds[: arguments.with_words]]
         _add(report, "held out, CPU recognizer", [await _hear(each, whisper) for each in talks])
     await _add_real(report, arguments.recordings / "multi", whisper)
-    everybody = {**held_out, **tuned}
-    chosen = {name: everybody[name] for name in ALONE if name in everybody}
-    await _add_alone(report, chosen, arguments.alone, known)
+    for case, speakers in (("held out", held_out), ("tuned with", tuned)):
+        await monologues.add(report, case, speakers, arguments, known)
     await whisper.engine.aclose()
     await embedder.aclose()
     report.notes.append(
@@ -159,35 +158,8 @@ async def _add_real(report: Report, folder: Path, models: Models) -> None:
         _add(report, case, [heard])
         if case == CALL:
             for when, live in (("live", True), ("after STOP", False)):
-                turns = right_turns(heard.conversation, heard.told, live=live)
+                turns = len(right_turns(heard.conversation, heard.told, live=live))
                 report.add(f"turns told right {when}, of {CALL_TURNS}", turns, at_least=CALL_TURNS, case=case)
-
-
-async def _add_alone(
-    report: Report,
-    speakers: Mapping[str, Sequence[Recording]],
-    seconds: float,
-    models: Callable[[Conversation], Models],
-) -> None:
-    """Add how many speakers are told where there is one."""
-    heard = [
-        await _hear(each, models(each))
-        for number, (name, parts) in enumerate(speakers.items())
-        for each in [conversations.alone(name, parts, seconds, number)]
-    ]
-    case = "alone"
-    for when, most in (("live", None), ("after STOP", 1)):
-        rates = [each.scores.live if when == "live" else each.scores.final for each in heard]
-        report.add(
-            f"speakers of one {when}, worst", max(each.speakers for each in rates), at_most=most, case=case
-        )
-        for each, one in zip(rates, heard, strict=True):
-            if each.speakers > 1:
-                name, words = one.conversation.name, f"{each.words:.1f} % of the words"
-                report.notes.append(
-                    f"{name} alone, {when}: {each.speakers} speakers, {words} not the first's"
-                )
-    _add_sizes(report, heard, case)
 
 
 def _add_sizes(report: Report, heard: Sequence[Heard], case: str) -> None:

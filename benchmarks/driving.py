@@ -37,12 +37,14 @@ class InstantEngine:
 
     capabilities = CAPABILITIES
     healthy = True
+    decodes = 0
 
     async def warmup(self) -> None:
         """Do nothing."""
 
     async def transcribe(self, job: DecodeJob, on_text: Callable[[str], None] | None = None) -> Decoded:
         """Answer, after one turn of the loop as any real engine."""
+        self.decodes += 1
         await asyncio.sleep(0)
         return say(job)
 

@@ -3,7 +3,11 @@
 Three things are looked at. The core alone is driven by hand, with known scores and instant texts, twice: once for its
 CPU time, once under tracemalloc for the memory of its live objects. It keeps no transcript: what it locks it hands
 out. The wire keeps the encoded sentences, because every message of protocol 1 repeats them all; its memory and its
-time per message do grow, and are told without a bound. Last, a whole session with the real VAD.
+time per message do grow, and are told without a bound.
+
+Last, a server of its own with the real VAD and the fake engine, and one client on a socket, which sends as fast as it
+is answered: it is AHEAD_S before the latest result. It says two short utterances a minute, so that what protocol 1
+repeats stays small, and neither memory nor CPU may grow. Once more it reads all the time; what grows then is told.
 """
 
 from __future__ import annotations
@@ -11,21 +15,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
+import re
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import uvloop
 
-from benchmarks.driving import PACKET, CoreDriver, InstantEngine, score
+from benchmarks.driving import PACKET, CoreDriver, score
 from realtime_server import weights
-from realtime_server.bench import machine, speech
+from realtime_server.bench import speech, swarm
 from realtime_server.bench.figures import Report
-from realtime_server.bench.machine import Watch
+from realtime_server.bench.machine import Usage, Watch
+from realtime_server.bench.serving import served
 from realtime_server.bench.speech import Recording
 from realtime_server.core import messages as m
 from realtime_server.core.endpointing import EndpointingOptions
@@ -33,10 +39,9 @@ from realtime_server.core.jobs import Probabilities
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.settings import SessionSettings
 from realtime_server.core.wire_v1 import WireV1
-from realtime_server.engines.vad import FsmnScorer
+from realtime_server.core.wire_v2 import WireV2
 from realtime_server.errors import ConfigurationError
 from realtime_server.models.fsmn_vad import FsmnVad
-from realtime_server.realtime.session import RealtimeASRSession
 
 MINUTE = 60 * SAMPLE_RATE // PACKET  # packets
 LOOK = MINUTE // 10  # packets between looks at memory
@@ -44,18 +49,21 @@ EARLY = 5  # the minute that later ones are held against
 AROUND = 5  # minutes that stand for the one in their middle, as far as there are so many
 SETTINGS = SessionSettings(endpointing=EndpointingOptions.parse("fixed:600"))
 MEMORY_GROWTH, TIME_GROWTH = 1.10, 1.25  # at most
+SIZE_GROWTH = 1.10  # at most, of what protocol 2 sends per second of audio
+SERVER_GROWTH = 1.10  # at most, of memory and CPU
+UTTERANCE_MS = 5000  # where there are few
+AHEAD_S = 5.0  # of audio that was sent, and is in no result
+SERVER = ("--engine", "fake", "--max-session-seconds", "1e6")
+PATIENCE_S = 60.0  # for a result
+Middle = Callable[[Sequence[float]], float]
+DURATION = re.compile(rb'"duration_ms": ?(\d+)')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this benchmark."""
     add = parser.add_argument
     add("--minutes", type=int, default=120, help="of audio through the core (default: %(default)s)")
-    add(
-        "--session-minutes",
-        type=int,
-        default=30,
-        help="through a session with the VAD (default: %(default)s)",
-    )
+    add("--session-minutes", type=int, default=120, help="through a server (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -69,11 +77,13 @@ def run(arguments: argparse.Namespace) -> Report:
     marks = (EARLY, arguments.minutes // 2, arguments.minutes)
     _add_core(report, recording, probabilities, marks)
     _add_wire(report, recording, probabilities, marks)
-    _add_session(report, recording, model, (EARLY, arguments.session_minutes // 2, arguments.session_minutes))
+    server_marks = (EARLY, arguments.session_minutes // 2, arguments.session_minutes)
+    _add_server(report, "server, few sentences", _few(recording), server_marks, at_most=SERVER_GROWTH)
+    _add_server(report, "server, read speech", recording, server_marks, at_most=None)
     report.notes.append(
         "core's memory: what it allocated and still holds (tracemalloc)\n"
-        f"CPU per minute: of audio, the median of {AROUND}\n"
-        "session's memory: of the whole process; its log fills up to 4096 events"
+        f"CPU per minute: of audio, the median of {AROUND}; of the server their mean, for it is known to 10 ms\n"
+        f"server: with the VAD, over a socket, protocol 1; the client is {AHEAD_S:g} s ahead of the results"
     )
     report.conditions = watch.conditions()
     return report
@@ -125,64 +135,109 @@ def _live_kb() -> float:
 def _add_wire(
     report: Report, recording: Recording, probabilities: Probabilities, marks: Sequence[int]
 ) -> None:  # fmt: skip
-    """Messages of protocol 1: they repeat what was locked."""
-    driver, wire = CoreDriver(recording, probabilities, SETTINGS), WireV1()
-    times, sizes = [], []
-    for _ in range(marks[-1]):
-        turns = driver.hear(MINUTE)
-        messages: list[str] = []
-        times.append(_timed(partial(_encode, wire, turns, messages)))
-        sizes.append(sum(map(len, messages)) / 60 / 1000)
-    for mark in (marks[0], marks[-1]):
-        report.add(f"messages, CPU per minute at minute {mark}", _median(times, mark), "ms")
-        report.add(f"messages, size at minute {mark}", _median(sizes, mark), "kB/s")
+    """Messages of protocol 1 repeat what was locked; those of protocol 2 tell everything once."""
+    for protocol, wire in ((1, WireV1()), (2, WireV2("benchmark"))):
+        driver = CoreDriver(recording, probabilities, SETTINGS)
+        times, sizes = [], []
+        for _ in range(marks[-1]):
+            turns = driver.hear(MINUTE)
+            messages: list[str] = []
+            times.append(_timed(partial(_encode, wire, turns, messages)))
+            sizes.append(sum(len(message.encode()) for message in messages) / 60 / 1000)
+        name = f"protocol {protocol}, messages"
+        for mark in (marks[0], marks[-1]):
+            report.add(f"{name}, CPU per minute at minute {mark}", _median(times, mark), "ms")
+            report.add(f"{name}, size at minute {mark}", _median(sizes, mark), "kB/s")
+        if protocol == 2:
+            growth = _median(sizes, marks[-1]) / _median(sizes, marks[0])
+            report.add(f"{name}, size, growth", growth, "times", at_most=SIZE_GROWTH)
 
 
-def _encode(wire: WireV1, turns: Sequence[Sequence[m.Event]], messages: list[str]) -> None:
+def _encode(wire: m.Wire, turns: Sequence[Sequence[m.Event]], messages: list[str]) -> None:
     for events in turns:
         messages += wire.encode(events)
 
 
-def _add_session(report: Report, recording: Recording, model: FsmnVad, marks: Sequence[int]) -> None:
-    times, memory = uvloop.run(_session(recording, model, marks[-1]))
-    _add_times(report, "session with VAD, CPU per minute", times, marks)
-    for mark in (marks[0], marks[-1]):
-        report.add(f"session with VAD, process memory at minute {mark}", memory[mark - 1], "MB")
+@dataclass(slots=True)
+class Hour:
+    """What was seen of a server: a value for each minute of audio."""
+
+    cpu_ms: list[float] = field(default_factory=list)
+    memory_mb: list[float] = field(default_factory=list)
+    sent_kb: list[float] = field(default_factory=list)  # per second of audio
+    sentences: int = 0
 
 
-async def _session(recording: Recording, model: FsmnVad, minutes: int) -> tuple[list[float], list[float]]:
-    """CPU milliseconds of each minute of audio, and megabytes after it."""
-    packets = np.rint(recording.samples[: len(recording.samples) // PACKET * PACKET] * 32767).astype("<i2")
-    frames = [row.tobytes() for row in packets.reshape(-1, PACKET)]
-    times, memory, at = [], [], 0
-    async with RealtimeASRSession(InstantEngine(), FsmnScorer(model), SETTINGS) as session:
-        session.feed("START")
-        reading = asyncio.create_task(_read(session))
-        for _ in range(minutes):
-            began_s = time.process_time()
-            for _ in range(MINUTE):
-                session.feed(frames[at % len(frames)])
-                at += 1
-                for _ in range(4):  # turns of the loop that score, decode and send
-                    await asyncio.sleep(0)
-            times.append(1000 * (time.process_time() - began_s))
-            memory.append(machine.rss_mb(os.getpid()))
-        session.feed("STOP")
-        session.end()
-        await reading
-    return times, memory
+def _few(recording: Recording) -> Recording:
+    """Two utterances a minute, each another one."""
+    places = range(0, recording.ms - UTTERANCE_MS, UTTERANCE_MS)
+    quiet = speech.quiet(30_000 - UTTERANCE_MS)
+    return speech.join(part for at in places for part in (recording.cut(at, at + UTTERANCE_MS), quiet))
 
 
-async def _read(session: RealtimeASRSession) -> None:
-    async for _ in session.messages():
-        pass
-
-
-def _add_times(report: Report, name: str, times: Sequence[float], marks: Sequence[int]) -> None:
+def _add_server(
+    report: Report, name: str, recording: Recording, marks: Sequence[int], *, at_most: float | None
+) -> None:  # fmt: skip
+    with served(SERVER) as server:
+        seen = uvloop.run(_hear(recording, server.url, server.pid, marks[-1]))
+        report.notes += server.troubles()
+    _add_times(report, f"{name}: CPU per minute", seen.cpu_ms, marks, at_most=at_most, middle=statistics.mean)
     for mark in marks:
-        report.add(f"{name} at minute {mark}", _median(times, mark), "ms")
-    growth = _median(times, marks[-1]) / _median(times, marks[0])
-    report.add(f"{name}, growth", growth, "times", at_most=TIME_GROWTH)
+        report.add(f"{name}: memory at minute {mark}", _median(seen.memory_mb, mark), "MB")
+    growth = _median(seen.memory_mb, marks[-1]) / _median(seen.memory_mb, marks[0])
+    report.add(f"{name}: memory, growth", growth, "times", at_most=at_most)
+    for mark in (marks[0], marks[-1]):
+        report.add(f"{name}: messages at minute {mark}", _median(seen.sent_kb, mark), "kB/s")
+    report.add(f"{name}: sentences", seen.sentences)
+
+
+async def _hear(recording: Recording, url: str, pid: int, minutes: int) -> Hour:
+    """Send minutes of audio, and look at the server after each."""
+    seen, log, place = Hour(), swarm.Log(), swarm.read_url(url)
+    frames = swarm.pack(recording.samples[: len(recording.samples) // PACKET * PACKET])
+    loop = asyncio.get_running_loop()
+    _, peer = await loop.create_connection(lambda: swarm.Peer(log), place.host, place.port)
+    peer.connect(place)
+    await peer.opened
+    peer.say("START")
+    before, heard_s, last = Usage.of(pid), 0.0, b""
+    for packet in range(minutes * MINUTE):
+        peer.write(frames[packet % len(frames)])
+        sent_s = (packet + 1) * PACKET / SAMPLE_RATE
+        async with asyncio.timeout(PATIENCE_S):
+            while sent_s - heard_s > AHEAD_S:
+                await asyncio.sleep(0.001)
+                if peer.results:
+                    last = peer.results[-1][1]
+                    heard_s = _duration_s(last)
+                    peer.results.clear()
+                if peer.is_closed:
+                    raise swarm.ClientError(f"the connection was lost after {sent_s:.0f} s of audio")
+        if (packet + 1) % MINUTE == 0:
+            after = Usage.of(pid)
+            seen.cpu_ms.append(1000 * (after.cpu_s - before.cpu_s))
+            seen.memory_mb.append(after.rss_mb)
+            seen.sent_kb.append(log.bytes / 60 / 1000)
+            before, log.bytes = after, 0
+    seen.sentences = last.count(b'"start":')
+    await peer.close()
+    return seen
+
+
+def _duration_s(message: bytes) -> float:
+    found = DURATION.search(message, max(0, len(message) - 4000)) or DURATION.search(message)
+    assert found
+    return int(found[1]) / 1000
+
+
+def _add_times(
+    report: Report, name: str, times: Sequence[float], marks: Sequence[int], *,
+    at_most: float | None = TIME_GROWTH, middle: Middle = statistics.median,
+) -> None:  # fmt: skip
+    for mark in marks:
+        report.add(f"{name} at minute {mark}", _median(times, mark, middle), "ms")
+    growth = _median(times, marks[-1], middle) / _median(times, marks[0], middle)
+    report.add(f"{name}, growth", growth, "times", at_most=at_most)
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -197,5 +252,5 @@ def _around(minute: int, minutes: int) -> range:
     return range(last - AROUND + 1, last + 1)
 
 
-def _median(values: Sequence[float], minute: int) -> float:
-    return statistics.median(values[each - 1] for each in _around(minute, len(values)))
+def _median(values: Sequence[float], minute: int, middle: Middle = statistics.median) -> float:
+    return middle([values[each - 1] for each in _around(minute, len(values))])

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> Report:
         f"{arguments.decode_ms:g} ms, CAM++, endpointing fixed:{SILENCE_MS}"
     )
     report = Report("speakers", title)
-    takes = _takes(arguments.streams, arguments.seconds)
+    takes = takes_of_utterances(arguments.streams, arguments.seconds)
     _add_pairs(report, [_pair(takes, arguments.decode_ms) for _ in range(arguments.pairs)])
     uvloop.run(_add_clustering(report))
     report.notes.append(
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _takes(streams: int, seconds: float) -> list[swarm.Take]:
+def takes_of_utterances(streams: int, seconds: float) -> list[swarm.Take]:
     """The recording from each of its utterances on."""
     recording = speech.reading()
     ms, takes = round(1000 * seconds), []

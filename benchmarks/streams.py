@@ -18,12 +18,13 @@ from realtime_server.bench.full_load import Outcome
 from realtime_server.bench.machine import Watch
 from realtime_server.bench.serving import served
 from realtime_server.bench.speech import Recording
-from realtime_server.bench.summary import NEAR_A_CORE, add_clients, add_service, takes_of
+from realtime_server.bench.summary import NEAR_A_CORE, add_clients, add_front, add_service, takes_of
 from realtime_server.errors import ConfigurationError
 
 APART_MS = 700  # after a pause this long the next utterance is a new segment under `fixed:600`
 EVERY_MS = 1200  # somebody who reads is to see text at least this often
-LAG_MS = 300
+LAG_MS = 500
+MEMORY_MB = 1074  # 1 GiB
 SLOTS_PER_STREAM = 0.32  # an eighth of a slot is busy with partials of 100 ms; finals come on top, in bursts
 
 
@@ -44,7 +45,7 @@ class Load:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this benchmark."""
     add = parser.add_argument
-    add("--streams", type=int, default=100, help="at the same time (default: %(default)s)")
+    add("--streams", type=int, default=120, help="at the same time (default: %(default)s)")
     add("--seconds", type=float, default=30.0, help="of audio per stream (default: %(default)g)")
     add("--stagger", type=float, default=5.0, metavar="S", help="they begin within (default: %(default)g s)")
     add(
@@ -60,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="decodes at once of the fake engine (default: 32 per 100 streams)",
     )
+    add("--vad-workers", type=int, default=0, metavar="N", help="of the server (default: %(default)s)")
     add("--vad", default="fsmn", choices=("fsmn", "level"), help="of the server (default: %(default)s)")
     add("--endpointing", default="fixed:600", metavar="MODE", help="of the server (default: %(default)s)")
 
@@ -69,17 +71,23 @@ def run(arguments: argparse.Namespace) -> Report:
     slots = arguments.slots or max(2, round(SLOTS_PER_STREAM * arguments.streams))
     flags = (
         "--engine", "fake", "--fake-decode-ms", f"{arguments.decode_ms:g}", "--fake-slots", str(slots),
-        "--vad", arguments.vad, "--endpointing", arguments.endpointing, "--max-sessions", str(arguments.streams),
+        "--vad", arguments.vad, "--vad-workers", str(arguments.vad_workers),
+        "--endpointing", arguments.endpointing, "--max-sessions", str(arguments.streams),
     )  # fmt: skip
     load = Load(arguments.streams, arguments.seconds, arguments.stagger, flags)
     title = (
         f"{load.streams} streams of {load.seconds:g} s, fake engine with {slots} slots of "
-        f"{arguments.decode_ms:g} ms, VAD {arguments.vad}, endpointing {arguments.endpointing}"
+        f"{arguments.decode_ms:g} ms, VAD {arguments.vad} in {_place(arguments.vad_workers)}, "
+        f"endpointing {arguments.endpointing}"
     )
     watch = Watch()
     report = measure(load, speech.reading(), title)
     report.conditions = watch.conditions()
     return report
+
+
+def _place(workers: int) -> str:
+    return f"{workers} worker process{'es' * (workers > 1)}" if workers else "the server's process"
 
 
 def measure(load: Load, recording: Recording, title: str) -> Report:
@@ -94,7 +102,8 @@ def measure(load: Load, recording: Recording, title: str) -> Report:
         report = Report("streams", title, notes=server.troubles())
     _add_text(report, outcome)
     assert outcome.server  # it is ours
-    add_service(report, outcome.logs, outcome.server, takes=load.streams)
+    add_service(report, outcome.logs, outcome.server, takes=load.streams, memory_mb=MEMORY_MB)
+    add_front(report, outcome)
     add_clients(report, outcome)
     report.notes += [
         "text lag: when a result comes that accounts for more speech than before, its time of receipt less\n"
@@ -133,9 +142,8 @@ def _add_text(report: Report, outcome: Outcome) -> None:
 
 def _bottleneck(outcome: Outcome) -> str:
     """Which of the two processes is nearer to a whole core, the most that its event loop can use."""
-    assert outcome.server
-    before, after = outcome.server
-    server, client = after.cores_since(before), outcome.client_cores
+    assert outcome.front_cores is not None
+    server, client = outcome.front_cores, outcome.client_cores
     busier, cores = ("server", server) if server >= client else ("client", client)
     limit = "is the limit" if cores > NEAR_A_CORE else "has room"
     return (

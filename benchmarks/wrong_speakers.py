@@ -57,12 +57,12 @@ def score(conversation: Conversation, told: Told, *, by_words: bool) -> Scores:
     )
 
 
-def right_turns(conversation: Conversation, told: Told, *, live: bool = False) -> int:
-    """How many of the true turns are told as their speaker's, for most of what was told of them."""
+def right_turns(conversation: Conversation, told: Told, *, live: bool = False) -> list[Said]:
+    """The true turns that are told as their speaker's, for most of what was told of them."""
     speakers = told.live if live else {number: each.speaker for number, each in told.sentences.items()}
     heard = speech_of(told.sentences.values(), speakers, by_words=True)
     names = _names(conversation, heard)
-    return sum(names.get(_most(said, heard)) == said.speaker for said in conversation.said)
+    return [said for said in conversation.said if names.get(_most(said, heard)) == said.speaker]
 
 
 def _rates(

@@ -18,22 +18,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Counts so far. server: of its process and those it started, None if they are not known."""
+    """Counts so far. server: of its process and those it started, None if they are not known; front: of it alone."""
 
     at_s: float
     client_cpu_s: float
     server: Usage | None
     messages: int  # received by all clients
     bytes: int
+    front: Usage | None = None
 
     @classmethod
     def now(cls, logs: Sequence[swarm.Log], pid: int | None) -> Moment:
         """Look at everything."""
-        server = None
+        server = front = None
         with suppress(OSError):  # it has ended
-            server = None if pid is None else Usage.of_all(pid)
+            server, front = (None, None) if pid is None else (Usage.of_all(pid), Usage.of(pid))
         messages, size = sum(log.messages for log in logs), sum(log.bytes for log in logs)
-        return cls(time.monotonic(), time.process_time(), server, messages, size)
+        return cls(time.monotonic(), time.process_time(), server, messages, size, front)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,12 @@ class Outcome:
         """The server at both moments."""
         before, after = self.began.server, self.ended.server
         return (before, after) if before and after else None
+
+    @property
+    def front_cores(self) -> float | None:
+        """Cores' worth of CPU that the process with the server's event loop used meanwhile."""
+        before, after = self.began.front, self.ended.front
+        return after.cores_since(before) if before and after else None
 
     def under_load(self, find: Callable[[Heard], Sequence[tuple[float, T]]]) -> list[T]:
         """Values from (time in the take, value) pairs of all takes whose time fell into the full load."""

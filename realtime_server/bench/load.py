@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Coroutine, Sequence
 from itertools import islice
 from pathlib import Path
@@ -42,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load, add = Load(), parser.add_argument
     add("--server", metavar="URL",
         help="ws://HOST:PORT of a server that runs (default: one is started, with the flags behind --)")
+    add("--token", default=os.environ.get(flags.variable("--token")), metavar="TOKEN",
+        help=f"that it wants; rather set {flags.variable('--token')}. It must also allow so many connections a minute")
     add("--server-pid", type=flags.count, metavar="PID",
         help="its process, of which CPU and memory are told (default: found, if it is on this machine and yours)")
     add("--load", choices=list(talk.LOADS), default=load.kind,
@@ -92,12 +95,13 @@ def run(arguments: argparse.Namespace) -> Report:
 
 
 def measure(
-    load: Load, title: str, takes: Sequence[Sequence[swarm.Take]], url: str, pid: int | None
+    load: Load, title: str, takes: Sequence[Sequence[swarm.Take]], url: str, pid: int | None,
+    token: str | None = None,
 ) -> Report:  # fmt: skip
     """Let clients speak, one for each sequence of takes."""
     stagger_s = load.stagger_s if load.paced else 0.0
     clients = [
-        swarm.Client(url, each, delay_s=delay_s, pace=load.pace)
+        swarm.Client(url, each, delay_s=delay_s, pace=load.pace, token=token)
         for each, delay_s in zip(takes, full_load.starts(len(takes), stagger_s), strict=True)
     ]
     outcome = _on_a_loop(full_load.run(clients, pid, load.pace))
@@ -160,7 +164,7 @@ def _climb(
     title, steps = f"{load.title}; {where}", []
 
     def measure_step(clients: int) -> Report:
-        return measure(load, title, takes_of(load, recording, clients), url, pid)
+        return measure(load, title, takes_of(load, recording, clients), url, pid, arguments.token)
 
     for step in climbing.climb(arguments.clients or climbing.doubling(arguments.most), measure_step):
         print(step.report.json_line(), flush=True)

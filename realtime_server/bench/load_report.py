@@ -31,6 +31,7 @@ def report_on(load: Load, title: str, takes: Sequence[Sequence[swarm.Take]], out
     summary.add_answers(report, outcome.logs, takes=sum(map(len, takes)))
     if outcome.server:
         summary.add_server(report, *outcome.server)
+        summary.add_front(report, outcome)
     summary.add_clients(report, outcome)
     if outcome.client_cores > summary.NEAR_A_CORE:
         report.notes.append(

@@ -39,7 +39,8 @@ class Server:
 @contextmanager
 def served(flags: Sequence[str]) -> Iterator[Server]:
     """Run `serve` with these flags on a free port while the block runs. Raises ServerError."""
-    command = [sys.executable, "-m", "realtime_server", "serve", "--host", "127.0.0.1", "--port", "0", *flags]
+    command = [sys.executable, "-m", "realtime_server", "serve", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--max-requests-per-minute", "0", *flags]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as out:
@@ -64,7 +65,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _await_url(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline_s = time.monotonic() + READY_S
     while process.poll() is None and time.monotonic() < deadline_s:
-        if told := re.search(r"ready: .* (ws://\S+)", log.read_text(errors="replace")):
+        if told := re.search(r"ready: .* (wss?://\S+)", log.read_text(errors="replace")):
             return told[1]
         time.sleep(0.05)
     raise ServerError(_last_words(process, log))

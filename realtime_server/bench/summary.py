@@ -18,11 +18,12 @@ def takes_of(logs: Sequence[swarm.Log]) -> list[accounting.Heard]:
 
 
 def add_service(
-    report: Report, logs: Sequence[swarm.Log], server: tuple[Usage, Usage], *, takes: int, case: str = ""
-) -> None:
-    """Whether everything was answered, and what it cost the server between two moments."""
+    report: Report, logs: Sequence[swarm.Log], server: tuple[Usage, Usage], *, takes: int, case: str = "",
+    memory_mb: float | None = None,
+) -> None:  # fmt: skip
+    """Whether everything was answered, and what it cost the server between two moments; memory_mb: at most."""
     add_answers(report, logs, takes=takes, case=case)
-    add_server(report, *server, case=case)
+    add_server(report, *server, case=case, memory_mb=memory_mb)
 
 
 def add_answers(report: Report, logs: Sequence[swarm.Log], *, takes: int, case: str = "") -> None:
@@ -37,10 +38,18 @@ def add_answers(report: Report, logs: Sequence[swarm.Log], *, takes: int, case: 
     report.notes += sorted({f"error: {error}" for log in logs for error in log.errors})[:5]
 
 
-def add_server(report: Report, before: Usage, after: Usage, *, case: str = "") -> None:
+def add_server(
+    report: Report, before: Usage, after: Usage, *, case: str = "", memory_mb: float | None = None
+) -> None:
     """What it cost the server between two moments."""
     report.add("server CPU, of a core", 100 * after.cores_since(before), "%", case=case)
-    report.add("server memory", after.rss_mb, "MB", case=case)
+    report.add("server memory", after.rss_mb, "MB", at_most=memory_mb, case=case)
+
+
+def add_front(report: Report, outcome: Outcome) -> None:
+    """What of the server's CPU its event loop's process used, of the one core that it can."""
+    if outcome.front_cores is not None:
+        report.add("of it the event loop's process", 100 * outcome.front_cores, "%")
 
 
 def add_clients(report: Report, outcome: Outcome) -> None:

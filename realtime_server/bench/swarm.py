@@ -101,10 +101,13 @@ class Peer(asyncio.Protocol):
         self._log = log
         self._pings: dict[bytes, float] = {}  # when each was sent, by its payload
 
-    def connect(self, url: WebSocketURI) -> None:
+    def connect(self, url: WebSocketURI, token: str | None = None) -> None:
         """Send the handshake; `opened` is its outcome."""
         self._protocol = ClientProtocol(url, max_size=None)
-        self._protocol.send_request(self._protocol.connect())
+        request = self._protocol.connect()
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+        self._protocol.send_request(request)
         self._flush()
 
     def write(self, data: bytes) -> None:
@@ -124,6 +127,11 @@ class Peer(asyncio.Protocol):
         self.answered.clear()
         self._protocol.send_ping(payload)
         self._flush()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is no more."""
+        return self._closed.is_set()
 
     async def close(self) -> None:
         """Close properly, and wait until that is done."""
@@ -199,13 +207,18 @@ class Peer(asyncio.Protocol):
 
 
 class Client:
-    """Speaks its takes one after the other. pace: times the speed of speech; 0: as fast as the server reads."""
+    """Speaks its takes one after the other. pace: times the speed of speech; 0: as fast as the server reads.
 
-    def __init__(self, url: str, takes: Sequence[Take], *, delay_s: float = 0.0, pace: float = 1.0) -> None:
+    token: of a server that wants one.
+    """
+
+    def __init__(
+        self, url: str, takes: Sequence[Take], *, delay_s: float = 0.0, pace: float = 1.0, token: str | None = None
+    ) -> None:  # fmt: skip
         self.log = Log()
         self.delay_s = delay_s
         self.spoken = asyncio.Event()  # all takes, to their finals
-        self._url, self._takes, self._pace = read_url(url), takes, pace
+        self._url, self._takes, self._pace, self._token = read_url(url), takes, pace, token
         self._raw: list[list[tuple[float, bytes]]] = []
 
     async def run(self) -> None:
@@ -218,7 +231,7 @@ class Client:
                 secure = ssl.create_default_context() if self._url.secure else None
                 host, port = self._url.host, self._url.port
                 _, peer = await loop.create_connection(lambda: Peer(self.log), host, port, ssl=secure)
-                peer.connect(self._url)
+                peer.connect(self._url, self._token)
                 await peer.opened
             pinging = asyncio.create_task(self._ping(peer))
             try:

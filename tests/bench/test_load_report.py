@@ -30,7 +30,11 @@ def outcome(*, pace: float = 1.0, cpu_s: float = 1.0, results: list[Result] = RE
         )
 
     usages = Usage(100.0, 10.0, 50.0), Usage(104.0, 12.0, 60.0)
-    began, ended = Moment(100.0, 0.0, usages[0], 0, 0), Moment(104.0, cpu_s, usages[1], 12, 1200)
+    fronts = Usage(100.0, 5.0, 30.0), Usage(104.0, 6.0, 30.0)
+    began, ended = (
+        Moment(100.0, 0.0, usages[0], 0, 0, fronts[0]),
+        Moment(104.0, cpu_s, usages[1], 12, 1200, fronts[1]),
+    )
     return Outcome([log(), log()], began, ended, pace)
 
 
@@ -55,6 +59,7 @@ def test_a_step_has_what_a_reader_notices_and_what_it_cost() -> None:
     assert math.isnan(found["speech end to locked, p50"])  # STOP follows the only utterance
     assert found["takes with a final"] == 100
     assert (found["server CPU, of a core"], found["client CPU, of a core"]) == (50, 25)
+    assert found["of it the event loop's process"] == 25
     assert (found["messages to clients"], found["bytes to clients"]) == (3, 0.3)
 
 

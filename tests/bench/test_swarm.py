@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 import numpy as np
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from realtime_server.bench import swarm
 from realtime_server.bench.speech import Recording
@@ -42,6 +44,19 @@ async def obey(connection: ServerConnection) -> None:
 async def speak(url: str, takes: int = 1, pace: float = PACE) -> swarm.Log:
     (log,) = await swarm.run([swarm.Client(url, [TAKE] * takes, pace=pace)])
     return log
+
+
+async def test_a_server_that_wants_a_token_gets_it() -> None:
+    def check(connection: ServerConnection, request: Request) -> Response | None:
+        told = request.headers.get("Authorization")
+        return None if told == "Bearer secret" else connection.respond(HTTPStatus.UNAUTHORIZED, "no")
+
+    async with serve(obey, "127.0.0.1", 0, process_request=check) as running:
+        url = f"ws://127.0.0.1:{running.sockets[0].getsockname()[1]}"
+        clients = [swarm.Client(url, [TAKE], pace=PACE, token=token) for token in ("secret", None)]
+        let_in, refused = await swarm.run(clients)
+    assert (let_in.errors, len(let_in.takes)) == ([], 1)
+    assert "refused with 401" in refused.errors[0]
 
 
 def test_frames_are_100_ms_of_pcm_and_the_last_is_filled_up() -> None:

@@ -15,6 +15,7 @@ from benchmarks import conversations
 from benchmarks.conversations import Said
 from realtime_server.bench import speech
 from realtime_server.bench.speech import Recording
+from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLES_PER_MS
 from tests.audio import speech_pattern
 
@@ -53,6 +54,33 @@ def test_one_speaker_alone_goes_on_for_long_enough() -> None:
     alone = conversations.alone("a", SPEAKERS["a"][:2], 30.0, seed=0)
     assert alone.ms >= 30_000
     assert {said.speaker for said in alone.said} == {"a"}
+
+
+def test_what_changes_somebody_alone_comes_in_another_order_with_another_seed() -> None:
+    def noisy(seed: int) -> list[bool]:
+        alone = conversations.alone("a", SPEAKERS["a"][:1], 60.0, seed)
+        quietest = [_quietest(alone.samples, said) for said in alone.said]
+        return [level > np.median(quietest) for level in quietest]
+
+    assert noisy(0) == noisy(0)
+    assert len({tuple(noisy(seed)) for seed in range(4)}) > 1
+
+
+def _quietest(samples: Samples, said: Said) -> float:
+    """Level of the quietest 10 ms of what is said, by its own loudest."""
+    steps = samples[said.start * SAMPLES_PER_MS : said.end * SAMPLES_PER_MS]
+    levels = np.square(steps[: len(steps) // 160 * 160].reshape(-1, 160)).mean(axis=1)
+    return float(levels.min() / levels.max())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_guest_speaks_once_for_a_sentence(seed: int) -> None:
+    talk = conversations.with_guest(SPEAKERS, 80.0, seed)
+    (guest,) = [said for said in talk.said if talk.name.endswith(f", once {said.speaker}")]
+    assert {said.speaker for said in talk.said} == {guest.speaker, talk.name.split(",")[0]}
+    assert 3000 <= guest.end - guest.start <= 6000
+    assert 30_000 <= guest.start <= 60_000
+    assert talk.ms >= 80_000
 
 
 def test_a_long_utterance_is_cut_where_it_is_quietest() -> None:
