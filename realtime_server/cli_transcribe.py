@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from realtime_server import config, flags
+from realtime_server import config, ending, flags
 from realtime_server.cli_outputs import FORMATS, SEVERAL, Folder, Lines, Output, SingleFile, Stream
 from realtime_server.cli_progress import Progress
 from realtime_server.core.commands import split_words
@@ -26,7 +26,6 @@ from realtime_server.errors import AudioError, ConfigurationError, EngineError, 
 from realtime_server.offline.inputs import Item, distinct, expand
 from realtime_server.offline.options import OFFLINE_ENDPOINTING, FileOptions
 from realtime_server.offline.recognizer import FileRecognizer, for_each
-from realtime_server.resources import command
 
 STDIN = "-"
 DESCRIPTION = """\
@@ -34,11 +33,11 @@ Turn recordings into text. INPUT is a recording of any kind, video too, a folder
 (wav.scp or *.txt: KEY PATH per line; *.jsonl: {"key": ..., "source": PATH} per line), or - for standard input."""
 EPILOG = """\
 examples
-  {transcribe} talk.mp3
-  {transcribe} talk.mp3 --format srt --output talk.srt --speakers
-  {transcribe} recordings/ --output texts/               # again: only what is not there yet
-  {transcribe} wav.scp --output results.jsonl --language zh --hotwords 张三 北京
-  ffmpeg -i talk.mkv -f wav - | {transcribe} -
+  realtime-server transcribe talk.mp3
+  realtime-server transcribe talk.mp3 --format srt --output talk.srt --speakers
+  realtime-server transcribe recordings/ --output texts/               # again: only what is not there yet
+  realtime-server transcribe wav.scp --output results.jsonl --language zh --hotwords 张三 北京
+  ffmpeg -i talk.mkv -f wav - | realtime-server transcribe -
 
 exit codes
   0 done   1 some recordings failed, which the end of standard error lists   2 wrong arguments   130 interrupted"""
@@ -48,7 +47,7 @@ exit codes
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `transcribe`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description, parser.epilog = DESCRIPTION, EPILOG.format(transcribe=command("transcribe"))
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.usage = "%(prog)s INPUT... [--FLAG [VALUE]]...  (--help lists the flags)"
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="recording, folder, list, or -")
     add = parser.add_argument_group("output").add_argument
@@ -66,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", choices=("transcribe", "translate"), default="transcribe",
         help="translate: into English, if the recognizer can (default: transcribe)")
     add("--max-new-tokens", type=flags.count, metavar="N", help="of one segment (default: what its length allows)")
-    add("--endpointing", default="dynamic", metavar="MODE",
+    add("--endpointing", default=flags.AssumedMode("dynamic"), metavar="MODE",
         help="when a segment ends: dynamic, after 2 s of silence, less the longer it is; "
-             "dynamic:LENGTH_MS:SILENCE_MS,...; or fixed:MS (default: dynamic)")
+             "dynamic:LENGTH_MS:SILENCE_MS,...; or fixed:MS (default: dynamic, if the recognizer bears it)")
     add("--segmentation", choices=("vad", "energy"), default="vad",
         help="energy: cut at quiet places, without voice activity detection (default: vad)")
     flags.add_longest_segment(add)
@@ -84,6 +83,11 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(
         level=arguments.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(message)s"
     )
+    with ending.at_once_on_signals():  # until it works there is nothing to keep
+        return _transcribe(arguments)
+
+
+def _transcribe(arguments: argparse.Namespace) -> int:
     options, engine_options = _read_options(arguments), config.read_engine(arguments)
     items = distinct(item for name in arguments.inputs for item in _expand(name))
     output = _open_output(arguments, items)
@@ -96,11 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         scorer, embedder = load_scorer(engine_options, arguments.vad), _load_embedder(arguments)
         engine = load_engine(engine_options)  # last: it may hold a GPU, and is closed from here on
         run = Run(FileRecognizer(engine, scorer, embedder), options, output, quiet=arguments.quiet)
-        try:
-            code = asyncio.run(_interruptible(run.work(todo, arguments.batch_size)))
-        finally:
-            failed = run.report()
-        return code or failed
+        return asyncio.run(_work_to_the_end(run, todo, arguments.batch_size))
     except BrokenPipeError:  # whoever read standard output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -108,30 +108,41 @@ def run(arguments: argparse.Namespace) -> int:
         output.close()
 
 
+async def _work_to_the_end(run: Run, todo: Sequence[Item], at_once: int | None) -> int:
+    """Work, tell of failures, close, in bounded time; the process ends here if that hangs. Return the exit code."""
+    code = 1
+    try:
+        code = await _interruptible(run.work(todo, at_once))
+    finally:
+        failed = run.report()
+        if not await ending.close_all(run.recognizer.parts):
+            error = sys.exception()
+            run.output.close()
+            ending.end_process(ending.tell(error) if error else code or failed)
+    return code or failed
+
+
 class Run:
-    """Recordings through a recognizer, which is closed at the end; one that fails does not stop the others."""
+    """Recordings through a recognizer, whose owner closes it; one that fails does not stop the others."""
 
     def __init__(
         self, recognizer: FileRecognizer, options: FileOptions, output: Output, *, quiet: bool = False
     ) -> None:
         self.failures: list[tuple[Item, str]] = []
-        self._recognizer, self._options, self._output, self._quiet = recognizer, options, output, quiet
+        self.recognizer, self.output = recognizer, output
+        self._options, self._quiet = options, quiet
         self._items: Sequence[Item] = ()
 
     async def work(self, items: Sequence[Item], at_once: int | None) -> None:
         """Transcribe. Raises EngineError when the engine has died, ConfigurationError for what it cannot do."""
-        can = self._recognizer.engine.capabilities
         self._items = items
+        self._check(self.recognizer.engine.capabilities)
+        await self.recognizer.warmup()
+        self._progress = Progress(sys.stderr, items, quiet=self._quiet)
         try:
-            self._check(can)
-            await self._recognizer.warmup()
-            self._progress = Progress(sys.stderr, items, quiet=self._quiet)
-            try:
-                await for_each(items, self._one, at_once or self._recognizer.at_once)
-            finally:
-                self._progress.close()
+            await for_each(items, self._one, at_once or self.recognizer.at_once)
         finally:
-            await self._recognizer.aclose()
+            self._progress.close()
 
     def report(self) -> int:
         """Tell of the failures; return the exit code."""
@@ -144,10 +155,10 @@ class Run:
 
     def _check(self, can: Capabilities) -> None:
         try:
-            self._options.decoding_for(can, embedder=self._recognizer.embedder is not None)
+            self._options.decoding_for(can, embedder=self.recognizer.embedder is not None)
         except UnsupportedError as error:
             raise ConfigurationError(str(error)) from error
-        if not self._output.times:  # word times cost time and are asked for only where they show
+        if not self.output.times:  # word times cost time and are asked for only where they show
             return
         wish = replace(self._options.decoding, words=can.words)
         self._options = replace(self._options, decoding=wish)
@@ -155,14 +166,14 @@ class Run:
     async def _one(self, item: Item) -> None:
         began_s = time.monotonic()
         try:
-            heard = await self._recognizer.transcribe(
+            heard = await self.recognizer.transcribe(
                 item,
                 self._options,
                 on_progress=lambda known_s, all_s: self._progress.advance(item, known_s, all_s),
             )
-            self._output.write(item, heard.transcription)
+            self.output.write(item, heard.transcription)
         except (AudioError, EngineError) as error:
-            if not self._recognizer.engine.healthy:
+            if not self.recognizer.engine.healthy:
                 raise
             self._fail(item, str(error))
             return
@@ -171,7 +182,8 @@ class Run:
         except OSError as error:
             self._fail(item, f"its text cannot be written: {error.strerror or error}")
             return
-        for note in heard.notes:
+        silent = () if heard.transcription.sentences else ("no speech was found in it",)
+        for note in (*heard.notes, *silent):
             self._progress.say(f"{_name(item)}: {note}")
         lost = sum("failed" in sentence.flags for sentence in heard.transcription.sentences)
         if lost:
@@ -180,7 +192,7 @@ class Run:
 
     def _fail(self, item: Item, reason: str) -> None:
         self.failures.append((item, reason))
-        self._output.skip(item)
+        self.output.skip(item)
         if len(self._items) > 1:  # of one, the end tells soon enough
             self._progress.say(f"{_name(item)}: {reason}")
         self._progress.finish(item, None)
@@ -243,6 +255,7 @@ def _read_options(arguments: argparse.Namespace) -> FileOptions:
         ),
         speakers=arguments.speakers is not None,
         segmentation=arguments.segmentation,
+        schedule_wanted=endpointing.mode == "dynamic" and not isinstance(mode, flags.AssumedMode),
         endpointing=replace(endpointing, max_segment_ms=longest_ms, eager_ms=None),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -15,16 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from realtime_server.config_calls import read_calls
+from realtime_server.config_doors import DoorConfig, read_doors
 from realtime_server.core.commands import split_words
 from realtime_server.core.endpointing import EndpointingOptions, SilenceSchedule
 from realtime_server.core.jobs import Capabilities, DecodingOptions
 from realtime_server.core.languages import code_of
 from realtime_server.core.postprocess import neutralise
 from realtime_server.core.settings import Limits, SessionSettings
-from realtime_server.engines.loading import EngineOptions, SpeakerOptions
+from realtime_server.engines.loading import EngineOptions, SpeakerOptions, usual_nano
 from realtime_server.engines.nano_options import NanoOptions
+from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.errors import ConfigurationError, ProtocolError
-from realtime_server.http.options import HttpOptions
+from realtime_server.flags import AssumedMode, AssumedSeconds
+from realtime_server.http.options import CallOptions, HttpOptions
 from realtime_server.offline.audio_source import AudioLimits
 from realtime_server.offline.calls import Deadlines
 from realtime_server.realtime.server import ServerOptions
@@ -43,8 +48,11 @@ class ServeConfig:
     server: ServerOptions
     clocks: Clocks
     endpointing: str  # as given, for /health
+    assumed: frozenset[str]  # flags that were not given, and give way to what the recognizer bears
     log_level: str
     http: HttpOptions | None  # None: no recordings over HTTP
+    calls: CallOptions
+    doors: DoorConfig
 
 
 def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
@@ -64,15 +72,21 @@ def read_arguments(arguments: argparse.Namespace) -> ServeConfig:
             host=arguments.host,
             port=arguments.port,
             max_sessions=arguments.max_sessions,
+            max_viewers=arguments.max_viewers,
+            keep_transcripts_s=arguments.keep_transcripts_seconds,
             max_message_bytes=arguments.max_message_bytes,
             shutdown_s=arguments.shutdown_seconds,
+            late_s=arguments.max_late_seconds or None,
         ),
         clocks=Clocks(stall_s=arguments.stall_seconds, deadline_s=arguments.deadline_seconds),
         endpointing=f"dynamic:{arguments.silence_schedule}"
         if arguments.silence_schedule
-        else arguments.endpointing,
+        else str(arguments.endpointing),
+        assumed=_find_assumed(arguments),
         log_level=arguments.log_level,
         http=None if arguments.http_port is None else _read_http(arguments),
+        calls=read_calls(arguments),
+        doors=read_doors(arguments),
     )
 
 
@@ -81,27 +95,43 @@ def read_engine(arguments: argparse.Namespace) -> EngineOptions:
     return EngineOptions(
         engine=arguments.engine,
         model=Path(arguments.model) if arguments.model else None,
-        nano=_read_nano(arguments),
+        nano=NanoOptions() if arguments.engine == "vllm" else _read_nano(arguments),
+        speech=_read_speech(arguments) if arguments.engine == "vllm" else SpeechOptions(),
         workers=arguments.workers,
         vad_model=arguments.vad_model,
+        vad_workers=arguments.vad_workers,
         fake_slots=arguments.fake_slots,
         fake_decode_s=arguments.fake_decode_ms / 1000,
     )
 
 
-def check_engine(config: ServeConfig, can: Capabilities) -> None:
-    """Refuse flags that the loaded recognizer cannot honour. Raises ConfigurationError naming the flag."""
-    options, segment_s = config.session.options, config.session.endpointing.max_segment_ms / 1000
+def fit_engine(config: ServeConfig, can: Capabilities) -> ServeConfig:
+    """Return the same, as the loaded recognizer bears it: what was not asked for gives way.
+
+    Raises ConfigurationError naming a flag that it cannot honour.
+    """
+    options, endpointing = config.session.options, config.session.endpointing
+    segment_s, named = endpointing.max_segment_ms / 1000, config.endpointing
     if segment_s > can.longest_s:
-        raise ConfigurationError(
-            f"--max-segment-seconds {segment_s:g}: this recognizer takes at most {can.longest_s:g} s at once"
-        )
+        if "--max-segment-seconds" not in config.assumed:
+            raise ConfigurationError(
+                f"--max-segment-seconds {segment_s:g}: this recognizer takes at most {can.longest_s:g} s at once"
+            )
+        endpointing = replace(endpointing, max_segment_ms=int(1000 * can.longest_s))
+    if not can.schedule and endpointing.mode == "dynamic":
+        if "--endpointing" not in config.assumed:
+            raise ConfigurationError(
+                f"--endpointing {named}: this recognizer bears no silence schedule; use fixed:800 or client"
+            )
+        endpointing = endpointing.fitting(schedule=False)
+        named = f"fixed:{endpointing.silence_ms}"
     if options.language and (can.languages is None or options.language not in can.languages):
         raise ConfigurationError(
             f"--language {options.language}: this recognizer cannot be told that language"
         )
     if options.hotwords and can.hotwords == "none":
         raise ConfigurationError("--hotword-file: this recognizer cannot use hotwords")
+    return replace(config, session=replace(config.session, endpointing=endpointing), endpointing=named)
 
 
 def check_address(host: str, port: int, flags: str = "--port or --host") -> int:
@@ -150,17 +180,53 @@ def read_hotwords(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(safe for word in words if (safe := neutralise(word))))
 
 
+def _find_assumed(arguments: argparse.Namespace) -> frozenset[str]:
+    found = set()
+    if isinstance(arguments.max_segment_seconds, AssumedSeconds):
+        found.add("--max-segment-seconds")
+    if isinstance(arguments.endpointing, AssumedMode) and not arguments.silence_schedule:
+        found.add("--endpointing")
+    return frozenset(found)
+
+
+def _read_model(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was given of the flags that all models in vLLM have."""
+    given = {
+        "model": arguments.model or None,
+        "hub": arguments.hub,
+        "device": arguments.device,
+        "dtype": arguments.dtype,
+        "tensor_parallel_size": arguments.tensor_parallel_size,
+        "gpu_memory_utilization": arguments.gpu_memory_utilization,
+        "max_model_len": arguments.max_model_len,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _read_nano(arguments: argparse.Namespace) -> NanoOptions:
-    return NanoOptions(
-        model=arguments.model or NanoOptions().model,
-        hub=arguments.hub,
-        device=arguments.device,
-        dtype=arguments.dtype,
-        longest_s=max(30.0, arguments.max_segment_seconds),
-        tensor_parallel_size=arguments.tensor_parallel_size,
-        gpu_memory_utilization=arguments.gpu_memory_utilization,
-        max_model_len=arguments.max_model_len,
+    if arguments.vllm_arg:
+        raise ConfigurationError(f"--vllm-arg {arguments.vllm_arg[0]}: it goes with --engine vllm only")
+    longest_s = max(30.0, arguments.max_segment_seconds)
+    return replace(usual_nano(arguments.engine), longest_s=longest_s, **_read_model(arguments))
+
+
+def _read_speech(arguments: argparse.Namespace) -> SpeechOptions:
+    return SpeechOptions(
+        segment_s=arguments.max_segment_seconds,
+        vllm_args=dict(map(_read_vllm_arg, arguments.vllm_arg)),
+        **_read_model(arguments),
     )
+
+
+def _read_vllm_arg(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE; a value that is no JSON is text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigurationError(f"--vllm-arg {text}: expected NAME=VALUE, as in enforce-eager=true")
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.replace("-", "_"), value
 
 
 def _read_limits(arguments: argparse.Namespace) -> Limits:

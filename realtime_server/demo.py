@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import os
 import re
 import signal
 import subprocess
@@ -27,6 +28,10 @@ from realtime_server.errors import ConfigurationError, RealtimeServerError
 from realtime_server.resources import command, find_resource
 
 HOST = "127.0.0.1"
+DOORS = (
+    flags.variable("--token"),
+    flags.variable("--token-file"),
+)  # of another server: nobody else reaches this one
 READY_S = 180.0  # for the server to load its models
 STOP_S = 40.0  # for it to stop
 NEEDS: dict[str, list[str]] = {"embedded": ["embedded"], "fake": []}  # other recognizers fetch their own
@@ -131,7 +136,8 @@ def _server(engine: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[b
     _on_signals(lambda number, _: interrupts.append(number))  # raised in Popen, they would orphan the server
     # Out of reach of the terminal's Ctrl-C, which is for the client: it still wants its final text.
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(serve, stdin=quiet, stdout=log, stderr=log, start_new_session=True)
+    others = {name: value for name, value in os.environ.items() if name not in DOORS}
+    process = subprocess.Popen(serve, stdin=quiet, stdout=log, stderr=log, start_new_session=True, env=others)
     try:
         _on_signals(signal.default_int_handler)
         if interrupts:

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from realtime_server.core.counts import SessionCounts
 from realtime_server.core.jobs import ClusterJob, EmbedJob, Job, ScoreJob
 from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.engines.base import Staffed
 from realtime_server.errors import EngineError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,6 +40,7 @@ class Snapshot:
     in_engine: Mapping[str, int]  # decodes that the engine has, by kind
     engine_up: bool
     engine_silent_s: float
+    vad: Staffed | None = None  # if voice activity has processes of its own
 
 
 class Metrics:
@@ -158,6 +160,9 @@ class _Known:
             for kind in KINDS:
                 jobs.add_metric((place, kind), by_kind.get(kind, 0))
         yield jobs
+        up, restarts = (now.vad.up, now.vad.restarts) if now.vad else (0, 0)
+        yield _gauge("vad_workers", "Processes for voice activity that take jobs", up)
+        yield _total("vad_worker_restarts", "Of them, replaced after they died or hung", restarts)
         yield _total("starts", "STARTs", counts.sessions)
         yield _total("audio_seconds", "Audio heard", counts.audio_samples / SAMPLE_RATE)
         yield _total("segments", "Segments of speech that ended", counts.segments)

@@ -91,11 +91,13 @@ def serving(port: int, pause_ms: int) -> Iterator[str]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     try:
+        said = []
         for line in process.stderr:
+            said.append(line)
             if " ready: " in line:
                 break
         else:
-            raise SystemExit("the server did not start")
+            raise SystemExit(f"the server did not start; it said:\n{''.join(said)}".rstrip())
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
         yield f"http://127.0.0.1:{port}/"
     finally:

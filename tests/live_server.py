@@ -63,7 +63,7 @@ class LiveServer:
     @property
     def page(self) -> str:
         """Address of the page."""
-        return self.url.replace("ws:", "http:")
+        return re.sub("^ws", "http", self.url)
 
     @property
     def log(self) -> str:
@@ -74,7 +74,7 @@ class LiveServer:
         assert self.process.stderr
         for line in self.process.stderr:
             self.lines.append(line)
-            if found := re.search(r"ready: .*(ws://\S+)", line):
+            if found := re.search(r"ready: .* (wss?://\S+)", line):
                 self.url = found[1]
                 self._ready.set()
         self._ready.set()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import threading
 from typing import Any
 
 import pytest
 
-from realtime_server import cli, config, flags
-from realtime_server.cli import _close, _listen_for_files, _warm_up, _warm_up_speakers, main
+from realtime_server import config, flags
+from realtime_server.cli import _listen_for_files, _warm_up, _warm_up_speakers, main
 from realtime_server.core.settings import SessionSettings
-from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer
+from realtime_server.engines.fake import FakeEngine, FakeScorer
 from realtime_server.errors import EngineError
 from realtime_server.http import serving
 from realtime_server.realtime.server import RealtimeServer, ServerOptions
@@ -57,61 +56,9 @@ async def test_an_engine_that_cannot_work_says_so() -> None:
         await _warm_up(engine, asyncio.Event())
 
 
-class Unclosable(FakeEngine):
-    """An engine whose close fails."""
-
-    async def aclose(self) -> None:
-        raise ValueError("a bug")
-
-
-class Hanging(FakeEngine):
-    """An engine whose close waits until it is released, in a thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.release = threading.Event()
-
-    async def aclose(self) -> None:
-        await asyncio.to_thread(self.release.wait)
-
-
-async def test_what_cannot_be_closed_is_logged_and_the_others_are_closed(
-    caplog: pytest.LogCaptureFixture,
+async def test_recordings_are_counted_in_the_metrics_of_the_live_service(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scorer, embedder = FakeScorer(), FakeEmbedder()
-    assert await _close({"recognizer": Unclosable(), "scorer": scorer, "embedder": embedder})
-    assert "recognizer: could not be closed" in caplog.text
-    assert "a bug" in caplog.text
-    for part in (scorer, embedder):
-        assert part._closed.is_set()
-
-
-async def test_what_hangs_is_named_after_a_while_and_the_others_are_closed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(cli, "CLOSE_S", 0.02)
-    engine, scorer = Hanging(), FakeScorer()
-    assert not await _close({"recognizer": engine, "scorer": scorer})
-    assert scorer._closed.is_set()
-    assert "after 0.02 s, for: recognizer" in caplog.text
-    engine.release.set()
-
-
-async def test_a_thread_that_nobody_waits_for_counts_too(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(cli, "CLOSE_S", 0.02)
-    release = threading.Event()
-    thread = asyncio.create_task(asyncio.to_thread(release.wait))
-    await asyncio.sleep(0)
-    assert not await _close({"recognizer": FakeEngine()})
-    assert "for: a thread" in caplog.text
-    release.set()
-    await thread
-
-
-async def test_the_live_service_is_told_of_the_jobs_of_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all, for its metrics; which of them speak for its health is its own affair."""
 
     class Files:
         async def start(self) -> int:
@@ -135,7 +82,7 @@ async def test_the_live_service_is_told_of_the_jobs_of_recordings(monkeypatch: p
     )
     await _listen_for_files(settings, FakeScorer(), None, server, 1)
     (live,) = (part for part in built if hasattr(part, "why_not_ready"))
-    assert live.observe == server.observe
+    assert live.metrics is server.metrics
 
 
 def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:

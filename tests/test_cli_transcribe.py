@@ -20,7 +20,7 @@ from realtime_server import cli_transcribe
 from realtime_server.cli import main
 from realtime_server.core.jobs import Decoded, DecodeJob
 from realtime_server.engines.fake import FakeEngine, Fault
-from tests.audio import speech_pattern
+from tests.audio import silence, speech_pattern
 from tests.offline.recordings import plain, recording
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -167,6 +167,13 @@ def test_standard_input_is_a_recording(
     assert (said["key"], said["text"]) == ("stdin", "one two")
 
 
+def test_that_nobody_speaks_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "quiet.wav").write_bytes(plain((silence(2.0) * 32767).astype("int16"), 16_000))
+    assert transcribe("quiet.wav", "-q") == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "quiet.wav: no speech was found in it\n")
+
+
 def test_a_terminal_is_no_recording(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,7 +188,7 @@ def test_a_terminal_is_no_recording(
 
 def test_speakers_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert transcribe("in/one.wav", "--speakers", "bands", "-q") == 0
-    assert capsys.readouterr().out == "SPK0: one two\n"
+    assert capsys.readouterr().out == "Speaker 1: one two\n"
 
 
 def test_segments_end_as_it_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,9 @@ import pytest
 from realtime_server import config, flags
 from realtime_server.cli import main
 from realtime_server.engines.fake import CAPABILITIES
+from realtime_server.engines.loading import model_names
+from realtime_server.engines.nano_options import NanoOptions
+from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.errors import ConfigurationError
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -185,15 +188,81 @@ def test_what_the_recognizer_lacks_is_refused_at_the_start(
     flags: list[str], capabilities: dict[str, object], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        config.check_engine(read(*flags), replace(CAPABILITIES, **capabilities))  # type: ignore[arg-type]
+        config.fit_engine(read(*flags), replace(CAPABILITIES, **capabilities))  # type: ignore[arg-type]
+
+
+def test_what_was_not_asked_for_gives_way_to_what_the_recognizer_bears() -> None:
+    can = replace(CAPABILITIES, longest_s=12.5, schedule=False)
+    fitted = config.fit_engine(read(), can)
+    assert fitted.session.endpointing.max_segment_ms == 12_500
+    assert (fitted.session.endpointing.mode, fitted.endpointing) == ("fixed", "fixed:800")
+    kept = config.fit_engine(read("--endpointing", "fixed:600", "--max-segment-seconds", "10"), can)
+    assert (kept.session.endpointing.max_segment_ms, kept.endpointing) == (10_000, "fixed:600")
+    assert config.fit_engine(read(), CAPABILITIES) == read()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--endpointing", "dynamic"), ("--endpointing", "dynamic:1:500"), ("--silence-schedule", "inf:500")],
+)
+def test_a_schedule_that_was_asked_for_is_refused_where_it_is_not_borne(flags: tuple[str, ...]) -> None:
+    words = "--endpointing dynamic.*: this recognizer bears no silence schedule; use fixed:800 or client"
+    with pytest.raises(ConfigurationError, match=words):
+        config.fit_engine(read(*flags), replace(CAPABILITIES, schedule=False))
+
+
+def test_a_model_of_vllm_is_given_by_flags() -> None:
+    it = read(
+        "--engine", "vllm", "--model", "openai/whisper-small", "--dtype", "float16", "--max-model-len", "448",
+        "--max-segment-seconds", "20", "--vllm-arg", "tokenizer-mode=mistral", "--vllm-arg", "enforce-eager=true",
+        "--vllm-arg", "hf-overrides={\"a\": 1}", "--vllm-arg", "revision=",
+    ).engine.speech  # fmt: skip
+    assert it == SpeechOptions(
+        model="openai/whisper-small", dtype="float16", max_model_len=448, segment_s=20.0,
+        vllm_args={
+            "tokenizer_mode": "mistral", "enforce_eager": True, "hf_overrides": {"a": 1}, "revision": "",
+        },
+    )  # fmt: skip
+    plain = read("--engine", "vllm", "--model", "m", "--hub", "ms").engine
+    assert (plain.speech.gpu_memory_utilization, plain.speech.max_model_len, plain.speech.hub) == (
+        0.9,
+        None,
+        "ms",
+    )
+    assert model_names(plain) == ("m",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--engine", "vllm", "--vllm-arg", "eager"], "--vllm-arg eager: expected NAME=VALUE"),
+        (["--engine", "vllm", "--vllm-arg", "=1"], "--vllm-arg =1: expected NAME=VALUE"),
+        (["--vllm-arg", "a=1"], "--vllm-arg a=1: it goes with --engine vllm only"),
+        (["--engine", "vllm", "--dtype", "int8"], "--dtype int8: it must be one of auto, bfloat16, float16"),
+    ],
+)
+def test_what_vllm_cannot_be_given_is_refused(flags: list[str], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        read(*flags)
+
+
+def test_each_split_model_has_defaults_of_its_own() -> None:
+    nano, glm = read("--engine", "funasr-nano").engine, read("--engine", "glm-asr").engine
+    assert nano.nano == NanoOptions()
+    assert glm.nano == NanoOptions(model="zai-org/GLM-ASR-Nano-2512", hub="hf")
+    assert model_names(nano) == ("fun-asr-nano", "FunAudioLLM/Fun-ASR-Nano-2512")
+    assert model_names(glm) == ("glm-asr-nano", "zai-org/GLM-ASR-Nano-2512")
+    assert (
+        read("--engine", "glm-asr", "--max-segment-seconds", "45", "--hub", "ms").engine.nano.longest_s == 45
+    )
 
 
 def test_hotwords_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("a")
     settings = read("--hotword-file", str(tmp_path / "words.txt"))
-    config.check_engine(settings, CAPABILITIES)
+    config.fit_engine(settings, CAPABILITIES)
     with pytest.raises(ConfigurationError, match="--hotword-file"):
-        config.check_engine(settings, replace(CAPABILITIES, hotwords="none"))
+        config.fit_engine(settings, replace(CAPABILITIES, hotwords="none"))
 
 
 def test_a_wrong_value_ends_with_one_sentence_and_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,15 +17,17 @@ RINGS: dict[str, tuple[str, ...]] = {
     "core": CORE,
     "models": (*CORE, "models"),
     "engines": (*CORE, "models", "engines", "weights", "resources"),
-    "realtime": (*CORE, "engines", "metrics", "realtime"),
-    "offline": (*CORE, "engines", "offline"),
-    "http": (*CORE, "engines", "realtime", "offline", "http", "metrics"),
+    "doors": (*CORE, "doors"),
+    "vllm_plugin": (*CORE, "models", "vllm_plugin"),
+    "realtime": (*CORE, "doors", "engines", "metrics", "realtime", "resources"),
+    "offline": (*CORE, "engines", "offline", "memory"),
+    "http": (*CORE, "doors", "engines", "realtime", "offline", "http", "metrics"),
     "sdk": (*CORE, "engines", "offline", "sdk"),
     "bench": (*CORE, "weights", "resources", "flags", "demo", "bench"),  # it starts servers, and imports none
 }
 PURE = {
-    "__future__", "bisect", "codecs", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools",
-    "itertools", "json", "math", "numpy", "re", "typing", "unicodedata", "realtime_server",
+    "__future__", "base64", "bisect", "codecs", "collections", "contextlib", "dataclasses", "difflib", "enum",
+    "functools", "itertools", "json", "math", "numpy", "re", "typing", "unicodedata", "realtime_server",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import prometheus_client
@@ -32,6 +33,12 @@ def snapshot() -> Snapshot:
     )  # fmt: skip
 
 
+@dataclass
+class Workers:
+    up: int = 16
+    restarts: int = 17
+
+
 def values(metrics: Metrics) -> dict[str, float]:
     """Every sample, by name and labels, without the prefix."""
     return {
@@ -49,8 +56,10 @@ def test_what_is_known_is_read_when_somebody_asks() -> None:
         "partials_total folded": 7, "partials_total cancelled": 8, "flagged_total recovered": 9,
         "flagged_total truncated": 10, "flagged_total failed": 11, "decode_failures_total": 12,
         "jobs partial line": 13, "jobs partial engine": 0, "jobs final engine": 14, "jobs file line": 15,
-        "engine_up": 1, "engine_silent_seconds": 1.5,
+        "engine_up": 1, "engine_silent_seconds": 1.5, "vad_workers": 0, "vad_worker_restarts_total": 0,
     }.items()  # fmt: skip
+    found = values(Metrics(lambda: replace(snapshot(), vad=Workers())))
+    assert (found["vad_workers"], found["vad_worker_restarts_total"]) == (16, 17)
 
 
 def test_what_happens_is_counted() -> None:

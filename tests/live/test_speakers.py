@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("scipy", reason="the extra 'speakers' is not installed")
 pytest.importorskip("soxr", reason="the extra 'files' is not installed")
 
-from benchmarks import conversations
+from benchmarks import conversations, telephone
 from benchmarks.hearing import KnownWords, Models, hear
 from realtime_server.bench import speech
 from realtime_server.core.jobs import Samples
@@ -109,16 +110,34 @@ async def test_a_conversation_is_told_right_live_and_after_stop(
     assert scores.changed <= 10
 
 
-@pytest.mark.parametrize("name", ["katie", "steve"])
+@pytest.mark.parametrize(("name", "seed"), [("katie", 10), ("yyp-a", 0), ("1995", 1)])
 async def test_one_speaker_alone_stays_one(
-    name: str, scorer: Scorer, embedder: Embedder, shared_data: Path
+    name: str, seed: int, scorer: Scorer, embedder: Embedder, shared_data: Path
 ) -> None:
-    """His 18 s again and again, louder and softer, clean, in noise and by telephone."""
+    """His few seconds again and again, louder and softer, clean, in noise and by telephone: odd phrases come often."""
     voices = conversations.voices(shared_data, {**conversations.TUNED, **conversations.HELD_OUT})
-    alone = conversations.alone(name, voices[name], 150.0, seed=0)
+    alone = conversations.alone(name, voices[name], 150.0, seed)
     told = await hear(alone.samples, Models(KnownWords(alone.spells), scorer, embedder), name, SETTINGS)
     assert len(told.sentences) > 5
+    assert set(told.live.values()) == {0}
     assert {sentence.speaker for sentence in told.sentences.values()} == {0}
+
+
+@pytest.mark.parametrize("line", [np.array, telephone.g711], ids=["clean", "telephone"])
+async def test_somebody_who_speaks_once_is_found(
+    line: Callable[[Samples], Samples], scorer: Scorer, embedder: Embedder, shared_data: Path
+) -> None:
+    """For 3 to 6 s, within two minutes of somebody else."""
+    pytest.importorskip("pyannote.metrics", reason="the extra 'dev' is not installed")
+    from benchmarks.wrong_speakers import right_turns
+
+    voices = conversations.voices(shared_data, conversations.HELD_OUT)
+    talk = conversations.with_guest(voices, 120.0, seed=3).through(line)
+    told = await hear(talk.samples, Models(KnownWords(talk.spells), scorer, embedder), talk.name, SETTINGS)
+    (guest,) = [said for said in talk.said if talk.name.endswith(f", once {said.speaker}")]
+    assert guest in right_turns(talk, told, live=True)
+    assert guest in right_turns(talk, told)
+    assert {sentence.speaker for sentence in told.sentences.values()} == {0, 1}
 
 
 def check_speakers(messages: list[dict[str, Any]]) -> None:
