@@ -64,11 +64,12 @@ def is_believed(
         ([1], 0.05, MANY, False),  # fewer than `least`
         ([2] * 45, 0.5, MANY, True),  # many short answers
         ([2] * 15, 0.5, MANY, False),
-        ([2], 0.25, 40, True),  # little was heard yet
+        ([2], 0.25, 117, True),  # little was heard yet
+        ([2], 0.25, 118, False),  # or not
         ([1, 1], 0.25, 40, False),
         ([2], 0.40, 40, False),
-        ([1] * 9, 0.25, 12, False),  # a share of little
-        ([1] * 10, 0.5, 12, True),
+        ([1] * 19, 0.25, 30, False),  # a share of little
+        ([1] * 20, 0.5, 30, True),
     ],
 )  # fmt: skip
 def test_the_less_a_voice_goes_on_the_less_like_the_others_it_must_be(
