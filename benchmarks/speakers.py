@@ -2,7 +2,8 @@
 
 The fake engine hardly uses the CPU, so that what the speaker network takes from the machine shows. Pairs alternate,
 because the machine changes more between two minutes than between two halves of one. A long session is asked of the
-clustering directly: windows of four voices, as many as two hours hold, the latest of them after every segment.
+clustering directly: windows of four voices, as many as two hours hold, the latest of them after every segment. What the
+event loop then does itself, to find out whose the clusters are, is measured as CPU.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import uvloop
@@ -22,8 +23,9 @@ from realtime_server.bench.machine import Usage, Watch
 from realtime_server.bench.serving import served
 from realtime_server.bench.summary import takes_of
 from realtime_server.core.jobs import ClusterJob, Embeddings, Window
+from realtime_server.core.segments import HOP, Segment
 from realtime_server.core.speaker_windows import STEP
-from realtime_server.core.speakers import RECENT
+from realtime_server.core.speakers import RECENT, Clustering, Voices
 from realtime_server.engines.base import Embedder
 from realtime_server.engines.loading import SpeakerOptions, load_embedder
 
@@ -35,6 +37,8 @@ MOST_CLUSTERING_MS = 50
 MOST_BLOCKED_MS = 50  # of the event loop, while a clustering is computed
 TWO_HOURS = 2 * 3600 * 16_000 // STEP  # windows
 VOICES = 4
+WINDOWS = 10  # of a voice's turn
+TURN = WINDOWS * STEP  # samples
 SPREAD = 0.05  # of a voice's windows, in each of the embedding's dimensions
 WIDTH = 192
 
@@ -65,6 +69,7 @@ def run(arguments: argparse.Namespace) -> Report:
     takes = takes_of_utterances(arguments.streams, arguments.seconds)
     _add_pairs(report, [_pair(takes, arguments.decode_ms) for _ in range(arguments.pairs)])
     uvloop.run(_add_clustering(report))
+    _add_naming(report)
     report.notes.append(
         "finals late by: from the end of an utterance to its sentence, less the silence that ends it; the ratio is\n"
         "the median over the pairs; event loop blocked: the longest time between two of its turns meanwhile"
@@ -144,11 +149,39 @@ async def _add_clustering(report: Report) -> None:
         await embedder.aclose()
 
 
+def _add_naming(report: Report) -> None:
+    voices, live = Voices(), []
+    embeddings = _talk(TWO_HOURS)
+    for index in range(TWO_HOURS // WINDOWS):
+        segment = Segment(index, 0, index * TURN, (index + 1) * TURN)
+        voices.receive_probabilities(np.ones(TURN // HOP))
+        voices.receive_open(index, segment.start)
+        voices.receive_close(segment)
+        (windows,) = voices.windows_to_embed().values()
+        voices.receive_embeddings(index, windows, embeddings[WINDOWS * index :][: len(windows)])
+        live.append(_name(voices, voices.clustering_to_run))
+    case, bound = "two hours", MOST_BLOCKED_MS
+    report.add("naming at a segment's end, p95", percentile(live, 95), "ms", at_most=bound, case=case)
+    report.add("naming at STOP", _name(voices, voices.final_to_run), "ms", at_most=bound, case=case)
+
+
+def _name(voices: Voices, next_clustering: Callable[[], Clustering | None]) -> float:
+    """CPU of handing out what is to be clustered and of giving its clusters speakers, ms."""
+    began_s = time.process_time()
+    clustering = next_clustering()
+    handed_s = time.process_time()
+    assert clustering
+    labels = np.array([window.start // TURN % VOICES for window in clustering.windows])
+    labelled_s = time.process_time()
+    voices.receive_labels(labels)
+    return 1000 * (time.process_time() - labelled_s + handed_s - began_s)
+
+
 def _talk(count: int) -> Embeddings:
-    """Embeddings of voices that take turns of ten windows."""
+    """Embeddings of voices that take turns."""
     rng = np.random.default_rng(0)
     means = rng.normal(size=(VOICES, WIDTH)) / np.sqrt(WIDTH)
-    vectors = means[np.arange(count) // 10 % VOICES] + rng.normal(scale=SPREAD, size=(count, WIDTH))
+    vectors = means[np.arange(count) // WINDOWS % VOICES] + rng.normal(scale=SPREAD, size=(count, WIDTH))
     embeddings: Embeddings = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     return embeddings
 
