@@ -8,9 +8,9 @@ good part of all that was heard: somebody who gives many short answers. With les
 others: so little that no phrase is (ALIEN), or, while little was heard and odd phrases are few, unlike them (UNLIKE)
 in more than one window in a row. What is not believed is the nearest speaker's, until more is heard.
 
-LASTING lies between the longest such phrase, 2.6 s of speech, and the 3 s of a sentence; the first phrase of more than
-a window that was UNLIKE its speaker came after 205 windows, and EARLY is far from that. This was measured with eight
-speakers who said the same for five minutes, three times each, at changing levels, in noise and by telephone.
+LASTING lies between the longest such phrase, 2.6 s of speech, and the 3 s of a sentence; no phrase of more than a
+window that was UNLIKE its speaker came before EARLY. This was measured with eight speakers who said the same for five
+minutes, three times each, at changing levels, in noise and by telephone.
 """
 
 from __future__ import annotations
