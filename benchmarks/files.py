@@ -10,27 +10,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import http.client
-import io
 import re
 import socket
 import statistics
 import threading
 import time
-import wave
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import uvloop
 
 from benchmarks import corpus
+from benchmarks.posting import HEADERS, files_host, form_of, wav_of
 from realtime_server.bench import accounting, speech, swarm
 from realtime_server.bench.figures import Report, percentile
 from realtime_server.bench.machine import Usage, Watch
-from realtime_server.bench.serving import Server, ServerError, served
+from realtime_server.bench.serving import Server, served
 from realtime_server.bench.summary import takes_of
-from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.offline.recording import Recording, to_pcm16
 
 SILENCE_MS = 600  # that ends an utterance
@@ -40,7 +37,6 @@ APART_S = 0.37  # between the beginnings of two sessions
 LOOK_S = 0.05  # between two requests for /health
 MOST_HEALTH_MS = 100
 MOST_RATIO = 1.2  # of a final's delay, with recordings to without
-BOUNDARY = "recording"
 ENGINES = ("fake", "embedded")
 
 
@@ -69,7 +65,9 @@ def run(arguments: argparse.Namespace) -> Report:
     reading = speech.reading()
     parts = [*speech.utterances(reading), *(p for clip in speech.clips() for p in speech.utterances(clip))]
     sessions = [_takes(parts, number, arguments.seconds) for number in range(arguments.sessions)]
-    form = _form(_wav(reading, 60 * arguments.minutes))
+    recording = Recording()
+    recording.append(to_pcm16(reading.samples))
+    form = form_of(wav_of(corpus.repeated([recording], 60 * arguments.minutes)))
     for engine in arguments.engines:
         flags = ["--engine", engine, "--endpointing", f"fixed:{SILENCE_MS}", "--http-port", "0"]
         flags += ["--fake-decode-ms", f"{arguments.decode_ms:g}"] if engine == "fake" else []
@@ -113,28 +111,10 @@ def _takes(parts: Sequence[speech.Recording], session: int, seconds: float) -> l
     return takes
 
 
-def _wav(reading: speech.Recording, seconds: float) -> bytes:
-    recording = Recording()
-    recording.append(to_pcm16(reading.samples))
-    whole = corpus.repeated([recording], seconds)
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(SAMPLE_RATE)
-        out.writeframes(to_pcm16(whole.read(0, len(whole))).tobytes())
-    return file.getvalue()
-
-
-def _form(recording: bytes) -> bytes:
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="talk.wav"\r\n\r\n'
-    return head.encode() + recording + f"\r\n--{BOUNDARY}--\r\n".encode()
-
-
 def _measure(flags: Sequence[str], sessions: Sequence[Sequence[swarm.Take]], form: bytes, files: int) -> Run:
     seen = Run()
     with served(flags) as server:
-        host = _files_host(server)
+        host = files_host(server)
         with _posting(host, form, files, seen):
             before = Usage.of(server.pid)
             logs = uvloop.run(_speak(server, host, sessions, seen))
@@ -147,13 +127,6 @@ def _measure(flags: Sequence[str], sessions: Sequence[Sequence[swarm.Take]], for
     seen.lost = locked.count(None) + finals.count(None)
     seen.errors += [error for log in logs for error in log.errors]
     return seen
-
-
-def _files_host(server: Server) -> str:
-    found = re.search(r"recordings are taken at (http://\S+?)/", server.log.read_text(errors="replace"))
-    if not found:
-        raise ServerError("the server takes no recordings")
-    return urlsplit(found[1]).netloc
 
 
 async def _speak(
@@ -211,10 +184,9 @@ def _posting(host: str, form: bytes, files: int, seen: Run) -> Iterator[None]:
 
 
 def _post(connection: http.client.HTTPConnection, form: bytes, ended: threading.Event, seen: Run) -> None:
-    headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
     try:
         while not ended.is_set():
-            connection.request("POST", "/asr", form, headers)
+            connection.request("POST", "/asr", form, HEADERS)
             answer = connection.getresponse()
             body = answer.read()
             if answer.status != http.client.OK:

@@ -1,17 +1,15 @@
-"""Whole recordings: how fast, how right, beside CTranslate2 alone, and in how much memory.
+"""Whole recordings: how fast, how right, and beside CTranslate2 alone.
 
 - Every recording of a list at once, for each way of cutting it, with and without speakers: audio seconds per second
   (RTFx), character and word errors.
 - One recording with pauses of 0.9 to 1.9 s, in which the offline and the live schedule cut differently: word errors.
 - The CPU recognizer through the transcriber, and the same segments through CTranslate2 alone.
-- Two hours of audio through the fake recognizer: memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +21,10 @@ from benchmarks import corpus
 from benchmarks.corpus import Spoken
 from realtime_server import config, flags, weights
 from realtime_server.bench.figures import Report
-from realtime_server.bench.machine import Watch, cores, rss_mb
+from realtime_server.bench.machine import Watch, cores
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import DecodingOptions
 from realtime_server.engines.base import Engine
-from realtime_server.engines.fake import FakeEngine
 from realtime_server.engines.loading import SpeakerOptions, load_embedder, load_engine, load_scorer
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.options import OFFLINE_ENDPOINTING, FileOptions
@@ -36,7 +33,6 @@ from realtime_server.offline.transcriber import Transcriber
 
 PAUSES_S = (0.9, 1.9)  # between utterances, where the schedules differ
 BUILT_S = 300.0  # the recording with such pauses
-MOST_MB = 1024
 NORMALISER = (
     "texts are compared after Whisper's normaliser (English; numbers as digits) or its basic one without spaces\n"
     "(others; digits as Chinese numerals); RTFx is audio seconds per second, all recordings at once, files read before"
@@ -56,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="dynamic, fixed:MS, or energy for no VAD (default: dynamic energy)")
     add("--speakers", choices=("off", "on", "both"), default="both", help="but for energy (default: %(default)s)")
     add("--minutes", type=float, default=10.0, help="beside CTranslate2 alone; 0: not (default: %(default)g)")
-    add("--hours", type=float, default=2.0, help="for the memory; 0: not (default: %(default)g)")
     # fmt: on
 
 
@@ -117,14 +112,12 @@ class _Measurement:
         self._recordings: list[Recording] = []
 
     async def run(self) -> None:
-        """Measure: memory before anything else is loaded."""
+        """Measure."""
         reader = AudioReader()
         try:
             self._recordings = [await reader.read(each.path) for each in self._spoken]
         finally:
             await reader.aclose()
-        if self._arguments.hours:
-            await self._add_memory()
         engine = load_engine(self._options)
         wanted = any(case.options.speakers for case in self._cases)
         embedder = load_embedder(SpeakerOptions(), "network") if wanted else None
@@ -182,19 +175,3 @@ class _Measurement:
         alone = Alone(weights.find("whisper-base", model), self._arguments.workers or cores())
         audio = corpus.repeated(self._recordings, 60 * self._arguments.minutes)
         await compare(self._report, engine, self._scorer, alone, audio)
-
-    async def _add_memory(self) -> None:
-        """The most that this process occupies while nothing but the voice activity network is loaded."""
-        audio = corpus.repeated(self._recordings, 3600 * self._arguments.hours)
-        most_mb = rss_mb(os.getpid())
-
-        def note(_: float) -> None:
-            nonlocal most_mb
-            most_mb = max(most_mb, rss_mb(os.getpid()))
-
-        began_s = time.process_time()
-        await Transcriber(FakeEngine(keep_jobs=0), self._scorer).transcribe(audio, on_progress=note)
-        cpu_s = time.process_time() - began_s
-        name = f"{self._arguments.hours:g} hours, fake recognizer"
-        self._report.add(f"{name}, process memory", most_mb, "MB", at_most=MOST_MB)
-        self._report.add(f"{name}, CPU per minute of audio", 60 * cpu_s / audio.seconds, "s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from contextlib import suppress
@@ -55,6 +56,12 @@ def listener(port: int) -> int | None:
 def rss_mb(pid: int) -> float:
     """Megabytes of memory that a process occupies now."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 1e6
+
+
+def peak_mb(pid: int) -> float:
+    """The most megabytes of memory that a process has occupied since it began."""
+    (kib,) = re.findall(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(kib) * 1024 / 1e6
 
 
 def describe() -> str:

@@ -24,6 +24,17 @@ def test_memory_and_cores_are_plausible() -> None:
     assert machine.describe().endswith(f"{machine.cores()} cores")
 
 
+def test_the_peak_is_never_below_what_is_occupied_now() -> None:
+    program = "import os; b"x" * 200_000_000; print(os.getpid(), flush=True); input()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin
+        assert child.stdout
+        assert int(child.stdout.readline()) == child.pid  # what was taken is freed again
+        assert machine.peak_mb(child.pid) > 200 > machine.rss_mb(child.pid)
+        child.stdin.write(b"\n")
+
+
 def test_descendants_are_children_and_theirs() -> None:
     program = (
         "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
