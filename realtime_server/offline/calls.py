@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 Observer = Callable[
     [Job, EngineError | None], None
-]  # told of a job that was answered, and why it failed if it did
+]  # told of a job that was answered: None, or why it failed
 
 CLOSING_S = 1.0  # for a call that was told to stop
 

@@ -31,9 +31,7 @@ from realtime_server.offline.transcription import Transcription
 from realtime_server.offline.writing import Listeners, SentenceWriter
 
 BESIDE = 4  # jobs of the scorer at once, and of the embedder; one of each while anybody speaks live
-TIDY_AFTER = (
-    300 * SAMPLE_RATE
-)  # of a recording: freed memory is given back, of which threads keep 200 MB otherwise
+TIDY_AFTER = 300 * SAMPLE_RATE  # of a recording: threads would keep 200 MB of what they have freed
 AHEAD = 4  # segments found and not decoded, for each place in the engine
 
 

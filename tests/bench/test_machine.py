@@ -25,7 +25,7 @@ def test_memory_and_cores_are_plausible() -> None:
 
 
 def test_the_peak_is_never_below_what_is_occupied_now() -> None:
-    program = "import os; b"x" * 200_000_000; print(os.getpid(), flush=True); input()"
+    program = "import os; b'x' * 200_000_000; print(os.getpid(), flush=True); input()"
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def test_odd_files(files: FilesServer, shared_data: Path) -> None:
     assert {name: seen[name] for name in REFUSED} == REFUSED
     assert {seen[name] for name in TAKEN} == {None}
     assert files.post("/asr").json()["text"] == TEXT
+
+
+def test_a_header_that_claims_222_s(files: FilesServer) -> None:
+    at = TALK_WAV.index(b"data") + 4
+    claims = TALK_WAV[:at] + struct.pack("<I", 222 * 32_000) + TALK_WAV[at + 4 :]
+    begun_s = time.monotonic()
+    answer = files.post("/asr", claims)
+    assert (answer.status_code, answer.json()["text"], answer.json()["duration"]) == (200, TEXT, 8.0)
+    assert time.monotonic() - begun_s < WITHIN_S
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -11,6 +11,7 @@ from openai import OpenAI
 
 from realtime_server.http.openai_api import ALIASES
 from tests.http.process import TALK_WAV, TEXT, TEXTS, FilesServer
+from tests.offline.recordings import silent_flac
 
 TALK = ("talk.wav", TALK_WAV)
 WORDS = "one two eight nine ten eleven".split()
@@ -179,3 +180,32 @@ def test_no_recording(client: OpenAI, data: bytes, code: str, stream: bool) -> N
     with pytest.raises(openai.BadRequestError) as refused:
         client.audio.transcriptions.create(file=("a.wav", data), model="whisper-1", stream=stream)
     assert (refused.value.param, refused.value.code) == ("file", code)
+
+
+@pytest.mark.parametrize(
+    ("send", "kind", "status", "code"),
+    [
+        (lambda client: ask(client, language="Klingon"), openai.BadRequestError, 400, "unknown_language"),
+        (lambda client: client.models.retrieve("whisper-9"), openai.NotFoundError, 404, "model_not_found"),
+        (
+            lambda client: client.audio.transcriptions.create(
+                file=("a.flac", silent_flac(1.0, 48_000)), model="whisper-1"
+            ),
+            openai.APIStatusError, 413, "too_long",
+        ),
+        (
+            lambda client: client.post("/audio/transcriptions", cast_to=object, body={"model": "whisper-1"}),
+            openai.APIStatusError, 415, "unsupported_media_type",
+        ),
+    ],
+    ids=["400", "404", "413", "415"],
+)  # fmt: skip
+def test_each_status_is_an_exception_of_its_own(
+    client: OpenAI, send: Callable[[OpenAI], object], kind: type[openai.APIStatusError], status: int, code: str
+) -> None:  # fmt: skip
+    """Those of tokens are in test_doors.py; those of a server that has too much to do or fails, in test_requests.py."""
+    with pytest.raises(openai.APIStatusError) as refused:
+        send(client)
+    assert type(refused.value) is kind
+    assert (refused.value.status_code, refused.value.code) == (status, code)
+    assert refused.value.type == "invalid_request_error"

@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from realtime_server import weights
 from realtime_server.core.endpointing import EndpointingOptions
-from realtime_server.core.jobs import Samples
+from realtime_server.core.jobs import Probabilities, Samples
 from realtime_server.core.segments import FRAME, SAMPLES_PER_MS
 from realtime_server.errors import WeightsError
-from realtime_server.models.fsmn_vad import FsmnVad
+from realtime_server.models.fsmn_vad import FEATURES, MOST_AT_ONCE, Floats, FsmnVad, chunks_at_once
+from realtime_server.models.onnx_session import open_session
+from realtime_server.offline.audio_file import read_recording
 from tests.audio import silence
 from tests.models.vad import network, read, recordings, score, segments_ms, weights_folder
 
@@ -58,6 +61,38 @@ def test_flush_takes_any_rest() -> None:
 def test_packets_change_nothing(packet_ms: int) -> None:
     audio = np.concatenate([silence(0.3), noise(30_123), silence(1.0)])
     assert np.array_equal(score(audio, packet_ms * SAMPLES_PER_MS), score(audio, len(audio)))
+
+
+class Coarse(FsmnVad):
+    """A network whose kernels round differently when they are given more at once."""
+
+    def encode(self, spliced: Floats, caches: list[Floats]) -> tuple[Probabilities, list[Floats]]:
+        return np.full(len(spliced), 1 / len(spliced), np.float32), caches
+
+
+class Forgetful(FsmnVad):
+    """A network whose caches depend on how much it is given at once, its answers do not."""
+
+    def encode(self, spliced: Floats, caches: list[Floats]) -> tuple[Probabilities, list[Floats]]:
+        seen = np.float32(len(spliced)) ** 2
+        return np.zeros(len(spliced), np.float32), [cache + seen for cache in caches]
+
+
+def test_chunks_go_together_only_if_that_changes_no_bit() -> None:
+    assert network().at_once == chunks_at_once(network()) in (1, MOST_AT_ONCE)
+    session, width = open_session(weights_folder() / "model.onnx"), np.zeros(FEATURES, np.float32)
+    assert [chunks_at_once(kind(session, width, width)) for kind in (Coarse, Forgetful)] == [1, 1]
+
+
+@pytest.mark.parametrize("together", [1, 2, 7, MOST_AT_ONCE, 50])
+def test_a_reading_has_the_same_answer_however_many_chunks_go_together(together: int) -> None:
+    recording = read_recording(weights.find("recordings") / "two_cities.wav")
+    whole = len(recording) // FRAME * FRAME
+    audio = recording.read(0, whole)
+    stream, scores = network().stream(), []
+    for at in range(0, whole, together * FRAME):
+        scores.append(stream.feed(audio[at : at + together * FRAME]))
+    assert np.array_equal(np.concatenate(scores), network().stream().feed(audio))
 
 
 def test_streams_do_not_disturb_each_other() -> None:

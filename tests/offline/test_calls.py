@@ -42,6 +42,17 @@ async def test_what_no_engine_declares_becomes_an_engine_error(caplog: pytest.Lo
         await answer(fail(asyncio.CancelledError()), 1.0, QUICK)
 
 
+async def test_who_asks_is_told_how_a_call_ended() -> None:
+    told: list[EngineError | None] = []
+    error = EngineError("out of memory")
+    await answer(say("yes"), 1.0, QUICK, tell=told.append)
+    for call in (fail(error), fail(KeyError("x")), say("never", 100)):
+        with pytest.raises(EngineError):
+            await answer(call, 0.04, QUICK, tell=told.append)
+    assert told[:2] == [None, error]
+    assert [type(each) for each in told[2:]] == [EngineError, EngineTimeoutError]
+
+
 async def test_a_call_that_hangs_meets_its_deadline() -> None:
     began_s = time.monotonic()
     with pytest.raises(EngineTimeoutError, match=r"within 0\.1 s"):

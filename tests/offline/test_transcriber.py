@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realtime_server import memory
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Decoded, DecodeJob, DecodingOptions, Probabilities, Samples, ScoreJob
 from realtime_server.core.segments import SAMPLE_RATE, Sentence
 from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer, Fault
 from realtime_server.engines.fake_hearing import hear
 from realtime_server.errors import EngineError, EngineTimeoutError, UnsupportedError
+from realtime_server.offline import transcriber as offline_transcriber
 from realtime_server.offline.calls import Deadlines
 from realtime_server.offline.options import FileOptions
 from realtime_server.offline.recording import Recording, to_pcm16
@@ -256,6 +258,16 @@ async def test_what_is_found_ahead_of_the_engine_is_bounded() -> None:
     assert scorer.scored < 25 * SAMPLE_RATE
     task.cancel()
     await asyncio.wait([task])
+
+
+async def test_memory_is_given_back_while_a_long_recording_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[None] = []
+    monkeypatch.setattr(offline_transcriber, "TIDY_AFTER", 10 * SAMPLE_RATE)
+    monkeypatch.setattr(memory, "give_back", lambda: given.append(None))
+    await transcriber(FakeEngine()).transcribe(talk(4), ENDPOINTED)
+    assert given == []
+    await transcriber(FakeEngine()).transcribe(talk(30), ENDPOINTED)
+    assert 4 <= len(given) <= 6
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------
