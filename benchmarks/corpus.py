@@ -18,14 +18,15 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from realtime_server import weights
-from realtime_server.bench.speech import NOISE
+from realtime_server.bench.speech import NOISE, find_speech
 from realtime_server.core.partials import is_unspaced
-from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.core.segments import SAMPLE_RATE, SAMPLES_PER_MS
 from realtime_server.demo import TEXT
 from realtime_server.errors import ConfigurationError
 from realtime_server.offline.recording import BLOCK, Pcm16, Recording, to_pcm16
@@ -127,13 +128,25 @@ def judge(said: Iterable[Spoken], heard: Iterable[str]) -> Rates:
 def with_pauses(
     known: Sequence[tuple[Spoken, Recording]], pauses_s: tuple[float, float], seconds: float
 ) -> tuple[Spoken, Recording]:
-    """Recordings in turn, a pause after each, until there is so much; and what is said in it all."""
+    """Recordings in turn, until there is so much; and what is said in it all.
+
+    Wherever nobody speaks, between two recordings and within one, quiet is added until the pause is as long as is drawn
+    for it; nothing is left out.
+    """
     dice, audio, texts = random.Random(1), Recording(), list[str]()
+    quiet_ms = 0  # at the end of the recording before
     for spoken, recording in itertools.cycle(known):
         if audio.seconds >= seconds:
             break
-        audio.append(to_pcm16(recording.read(0, len(recording))))
-        audio.append(_quiet(dice.uniform(*pauses_s)))
+        samples, at = recording.read(0, len(recording)), 0
+        spells = find_speech(samples)
+        for (_, before), (start, _) in pairwise([(-quiet_ms, -quiet_ms), *spells]):
+            middle = (before + start) // 2 * SAMPLES_PER_MS if before > 0 else 0  # else between recordings
+            audio.append(to_pcm16(samples[at:middle]))
+            audio.append(_quiet(max(0.0, dice.uniform(*pauses_s) - (start - before) / 1000)))
+            at = middle
+        audio.append(to_pcm16(samples[at:]))
+        quiet_ms = round(1000 * recording.seconds) - spells[-1][1] if spells else 0
         texts.append(spoken.text)
     return Spoken(Path("with pauses"), " ".join(texts)), audio
 

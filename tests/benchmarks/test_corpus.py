@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from benchmarks import corpus
 from benchmarks.corpus import Spoken
+from realtime_server.bench.speech import find_speech
 from realtime_server.errors import ConfigurationError
 from realtime_server.offline.recording import BLOCK, Recording, to_pcm16
-from tests.audio import tone
+from tests.audio import silence, tone
 
 LIST = """\
 file\tseconds\ttranscript_or_truth
@@ -86,16 +88,27 @@ def recording(seconds: float) -> Recording:
     return made
 
 
-def test_recordings_are_joined_with_pauses_that_are_the_same_every_time() -> None:
-    known = list(zip(spoken("one", "two"), [recording(2.0), recording(3.0)], strict=True))
-    text, audio = corpus.with_pauses(known, (0.9, 1.9), 12.0)
-    assert text.text.split() == ["one", "two"] * (len(text.text.split()) // 2) + ["one"] * (
-        len(text.text.split()) % 2
-    )
-    said_s = sum({"one": 2.0, "two": 3.0}[word] for word in text.text.split())
-    assert 0.9 < (audio.seconds - said_s) / len(text.text.split()) < 1.9
-    again = corpus.with_pauses(known, (0.9, 1.9), 12.0)[1]
+def test_every_pause_is_as_long_as_is_drawn_for_it_and_nothing_is_lost() -> None:
+    talk, other = Recording(), Recording()
+    talk.append(to_pcm16(np.concatenate([silence(0.2), tone(1.0), silence(0.6), tone(2.0), silence(0.3)])))
+    other.append(to_pcm16(tone(3.0)))
+    known = list(zip(spoken("one two", "three"), [talk, other], strict=True))
+    text, audio = corpus.with_pauses(known, (0.9, 1.9), 30.0)
+    assert text.text.split() == ["one", "two", "three"] * 3
+    spells = find_speech(audio.read(0, len(audio)))
+    assert [round((end - start) / 1000) for start, end in spells] == [1, 2, 3] * 3
+    pauses_ms = [start - end for (_, end), (start, _) in pairwise([(0, 0), *spells])]
+    assert all(850 < pause < 1950 for pause in pauses_ms)
+    assert max(pauses_ms) - min(pauses_ms) > 500
+    again = corpus.with_pauses(known, (0.9, 1.9), 30.0)[1]
     assert np.array_equal(again.read(0, len(again)), audio.read(0, len(audio)))
+
+
+def test_a_recording_without_speech_is_left_as_it_is() -> None:
+    empty = Recording()
+    empty.append(to_pcm16(silence(2.0)))
+    text, audio = corpus.with_pauses([(Spoken(Path("x.wav"), "none"), empty)], (0.9, 1.9), 3.0)
+    assert (text.text, audio.seconds) == ("none none", 4.0)
 
 
 def test_recordings_are_repeated_to_the_sample() -> None:
