@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     load.add_arguments(bench)
     bench.set_defaults(run=load.main)
     arguments = parser.parse_args(argv)
+    memory.share_heaps()
     try:
         if arguments.run not in (_serve, cli_transcribe.run):  # these let signals in when they listen
             ending.let_signals_in()

@@ -1,4 +1,4 @@
-"""Memory goes back to the machine."""
+"""Memory goes back to the machine, and threads keep less of it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,50 @@ print(before - rss_mb(os.getpid()))
 """
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/statm").exists() or not hasattr(memory.ctypes.CDLL(None), "malloc_trim"),
+# Heaps that twenty threads of the C library's allocate from at the same time; each is named on standard error.
+HEAPS = """
+import ctypes, os, sys, threading
+from realtime_server import memory
+os.cpu_count = lambda: 2
+if sys.argv[1] == "shared":
+    memory.share_heaps()
+library = ctypes.CDLL(None)
+all_here = threading.Barrier(20)
+def allocate():
+    library.malloc(1000)
+    all_here.wait()
+threads = [threading.Thread(target=allocate) for _ in range(20)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+library.malloc_stats()
+"""
+
+glibc_only = pytest.mark.skipif(
+    not Path("/proc/self/statm").exists() or memory._find("malloc_trim") is None,
     reason="only glibc keeps memory in this way",
 )
+
+
+@glibc_only
 def test_what_was_freed_goes_back() -> None:
     ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert float(ran.stdout) > 50
 
 
+@glibc_only
+def test_threads_share_heaps() -> None:
+    assert heaps("shared") == 2
+    assert heaps("own") > 2
+
+
+def heaps(how: str) -> int:
+    ran = subprocess.run([sys.executable, "-c", HEAPS, how], capture_output=True, text=True, check=True)
+    return ran.stderr.count("Arena ")
+
+
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     memory.give_back()
+    memory.share_heaps()
