@@ -19,7 +19,7 @@ import uvloop
 
 from benchmarks import corpus
 from benchmarks.corpus import Spoken
-from realtime_server import config, flags, weights
+from realtime_server import config, flags, memory, weights
 from realtime_server.bench.figures import Report
 from realtime_server.bench.machine import Watch, cores
 from realtime_server.core.endpointing import EndpointingOptions
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measure everything."""
+    memory.share_heaps()  # as the command does
     watch = Watch()
     spoken = corpus.read_list(arguments.files, arguments.only) if arguments.files else corpus.fetched()
     what = arguments.files.name if arguments.files else "the fetched recordings"
