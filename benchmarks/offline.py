@@ -166,7 +166,7 @@ class _Measurement:
             self._report.add(f"{name} schedule, sentences", len(made.sentences))
         self._report.notes.append(
             f"schedules: {audio.seconds / 60:.0f} minutes of the recordings with words, "
-            f"pauses of {PAUSES_S[0]:g} to {PAUSES_S[1]:g} s between them"
+            f"pauses of {PAUSES_S[0]:g} to {PAUSES_S[1]:g} s between and within them"
         )
 
     async def _compare(self, engine: Engine) -> None:
