@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from realtime_server import memory
+from realtime_server import cli, memory
 
 # Small pieces, which the C library keeps when they are freed, below one that is not.
 CODE = """
@@ -65,6 +65,13 @@ def test_threads_share_heaps() -> None:
 def heaps(how: str) -> int:
     ran = subprocess.run([sys.executable, "-c", HEAPS, how], capture_output=True, text=True, check=True)
     return ran.stderr.count("Arena ")
+
+
+def test_every_command_has_its_threads_share_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[None] = []
+    monkeypatch.setattr(memory, "share_heaps", lambda: called.append(None))
+    cli.main(["models", "list"])
+    assert called == [None]
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
