@@ -8,7 +8,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from vllm.config import SpeechToTextConfig
     from vllm.config.speech_to_text import SpeechToTextParams
-    from vllm.entrypoints.speech_to_text.base.serving import asr_inter_chunk_separator
+    from vllm.entrypoints.speech_to_text.base.serving import (
+        SpeechToTextBaseServing,
+        asr_inter_chunk_separator,
+    )
     from vllm.model_executor.models import ModelRegistry
     from vllm.model_executor.models.interfaces import LANGUAGES as VLLM_LANGUAGES
     from vllm.model_executor.models.interfaces import (
@@ -34,7 +37,7 @@ with warnings.catch_warnings():
 __all__ = [
     "VLLM_LANGUAGES", "FunAsrNanoAudio", "FunAsrNanoAudioMlt", "FunAsrNanoEmbeds", "FunAsrNanoEmbedsMlt",
     "FunAsrNanoLive", "FunAsrNanoLiveMlt", "ModelRegistry", "NanoDummyInputs", "NanoProcessingInfo", "NanoProcessor",
-    "SpeechToTextConfig", "SpeechToTextParams",
-    "SupportsTranscription", "asr_inter_chunk_separator", "audio_half", "batches", "get_config", "get_config_parser",
+    "SpeechToTextBaseServing", "SpeechToTextConfig", "SpeechToTextParams", "SupportsTranscription",
+    "asr_inter_chunk_separator", "audio_half", "batches", "get_config", "get_config_parser",
     "load_audio", "split_audio", "spread", "supports_multimodal", "supports_realtime", "supports_transcription",
 ]  # fmt: skip

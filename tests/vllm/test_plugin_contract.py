@@ -10,7 +10,9 @@ import logging
 import re
 import wave
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +40,7 @@ from tests.vllm.plugin import (
     FunAsrNanoLive,
     FunAsrNanoLiveMlt,
     ModelRegistry,
+    SpeechToTextBaseServing,
     SpeechToTextConfig,
     SpeechToTextParams,
     SupportsTranscription,
@@ -150,6 +153,12 @@ def test_languages_come_by_name_and_automatic_is_not_english(cls: Class, name: s
     assert cls.validate_language(name) == code
 
 
+def test_by_default_chinese_and_japanese_alone_are_joined_without_spaces() -> None:
+    assert SupportsTranscription.no_space_languages == {"zh", "ja"}
+    joints = {code: asr_inter_chunk_separator(code, {"zh", "ja"}) for code in ("zh", "ja", "en", None)}
+    assert joints == {"zh": "", "ja": "", "en": " ", None: " "}
+
+
 @our_class
 def test_chunks_of_unspaced_languages_are_joined_without_spaces(cls: Class) -> None:
     separators = {
@@ -162,15 +171,45 @@ def test_chunks_of_unspaced_languages_are_joined_without_spaces(cls: Class) -> N
 # --- flags -----------------------------------------------------------------------------------------------
 
 
-@our_class
-def test_flags_claim_what_the_model_does_and_no_more(cls: Class) -> None:
+@every_class
+def test_supports_transcription_is_true(cls: Class) -> None:
     assert supports_transcription(cls)
-    assert not cls.supports_segment_timestamp
-    assert not cls.supports_diarized_transcription
-    assert not cls.supports_explicit_language_detection
-    assert cls.supports_transcription_only != supports_realtime(cls)
-    assert supports_realtime(cls) == issubclass(cls, FunAsrNanoLive)
-    assert supports_multimodal(cls) == issubclass(cls, FunAsrNanoAudio)
+    assert cls.supports_transcription is True
+
+
+@our_class
+def test_transcription_only_is_claimed_by_all_but_the_live_form(cls: Class) -> None:
+    live = issubclass(cls, FunAsrNanoLive)
+    assert cls.supports_transcription_only is not live
+    assert supports_realtime(cls) is live
+
+
+@every_class
+def test_segment_timestamps_are_not_claimed(cls: Class) -> None:
+    assert cls.supports_segment_timestamp is False
+
+
+@every_class
+def test_diarized_transcription_is_not_claimed(cls: Class) -> None:
+    assert cls.supports_diarized_transcription is False
+    with pytest.raises(NotImplementedError):
+        cls.parse_diarized_transcript("")
+
+
+@every_class
+def test_explicit_language_detection_is_not_claimed(cls: Class) -> None:
+    assert cls.supports_explicit_language_detection is False
+    with pytest.raises(NotImplementedError):
+        cls.get_language_detection_prompt(noise(1.0), config_of(cls))
+    with pytest.raises(NotImplementedError):
+        cls.parse_language_detection_output([1], None)
+    with pytest.raises(NotImplementedError):
+        cls.get_language_token_ids(None)
+
+
+@our_class
+def test_audio_goes_into_vllm_in_the_full_form_alone(cls: Class) -> None:
+    assert supports_multimodal(cls) is issubclass(cls, FunAsrNanoAudio)
 
 
 # --- configuration, cutting, decoding --------------------------------------------------------------------
@@ -183,6 +222,12 @@ def test_both_tasks_get_a_configuration(cls: Class, task: str) -> None:
     assert config.sample_rate == 16_000
     assert config.max_audio_clip_s == LONGEST_S
     assert config.allow_audio_chunking
+
+
+def test_a_configuration_has_the_defaults_of_the_contract() -> None:
+    config = SpeechToTextConfig()
+    assert (config.sample_rate, config.max_audio_clip_s) == (16_000, 30)
+    assert (config.overlap_chunk_second, config.min_energy_split_window_size) == (1, 1600)
 
 
 @pytest.mark.parametrize(
@@ -236,14 +281,79 @@ def test_recordings_are_resampled_to_the_configured_rate(cls: Class, rate: int, 
     assert np.abs(middle).max() == pytest.approx(10_000 / 32_768, rel=0.05)
 
 
-def test_decoding_is_limited() -> None:
-    with pytest.raises(ValueError, match="maximum"):
-        load_audio(recording(16_000, 1, 3.0), sr=16_000, mono=True, max_duration_s=2)
+def decode_and_cut(config: SpeechToTextConfig, data: bytes, **limits: int) -> list[Any]:
+    """The clips that vLLM's endpoint makes of a file."""
+    endpoint = SimpleNamespace(
+        asr_config=config,
+        max_audio_decode_duration_s=limits.get("seconds", 600),
+        max_audio_decode_bytes=limits.get("size", 1 << 30),
+    )
+    clips, duration = SpeechToTextBaseServing._decode_and_chunk_speech(endpoint, data)
+    assert duration == pytest.approx(sum(map(len, clips)) / config.sample_rate)
+    return list(clips)
+
+
+@every_class
+@pytest.mark.parametrize(("seconds", "clips"), [(1.0, 1), (30.0, 1), (31.0, 2), (70.0, 3)])
+def test_a_clip_is_never_longer_than_configured(cls: Class, seconds: float, clips: int) -> None:
+    made = decode_and_cut(config_of(cls), recording(16_000, 1, seconds).getvalue())
+    assert len(made) == clips
+    assert max(map(len, made)) <= LONGEST_S * SAMPLE_RATE
+
+
+@pytest.mark.parametrize("without", ["max_audio_clip_s", "min_energy_split_window_size"])
+def test_what_may_not_be_cut_comes_in_one_piece(without: str) -> None:
+    (clip,) = decode_and_cut(SpeechToTextConfig(**{without: None}), recording(16_000, 1, 70.0).getvalue())
+    assert len(clip) == 70 * SAMPLE_RATE
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm"])
+def test_containers_that_soundfile_does_not_know_are_decoded_all_the_same(kind: str) -> None:
+    (clip,) = decode_and_cut(SpeechToTextConfig(), contained(kind))
+    assert len(clip) == pytest.approx(SAMPLE_RATE, rel=0.1)
+    assert np.argmax(np.abs(np.fft.rfft(clip[:SAMPLE_RATE], SAMPLE_RATE))) == 440
+
+
+def contained(kind: str) -> bytes:
+    """A second of 440 Hz in a container of video."""
+    import av
+
+    stream = io.BytesIO()
+    with av.open(stream, "w", format=kind) as file:
+        track = file.add_stream("aac" if kind == "mp4" else "libopus", rate=48_000, layout="mono")
+        sine = np.sin(np.arange(48_000) * 2 * np.pi * 440 / 48_000)
+        frame = av.AudioFrame.from_ndarray((sine * 10_000).astype("<i2")[None], format="s16", layout="mono")
+        frame.sample_rate = 48_000
+        for packet in (*track.encode(frame), *track.encode(None)):
+            file.mux(packet)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("limit", [{"seconds": 2}, {"size": 64_000}])
+def test_decoding_is_limited_in_seconds_and_bytes(limit: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="VLLM_MAX_AUDIO_DECODE"):
+        decode_and_cut(SpeechToTextConfig(), recording(16_000, 1, 3.0).getvalue(), **limit)
+    assert decode_and_cut(SpeechToTextConfig(), recording(16_000, 1, 0.5).getvalue(), **limit)
+
+
+def test_what_is_no_recording_is_a_value_error() -> None:
     with pytest.raises(ValueError, match=r"[Ii]nvalid|corrupt|unsupported"):
-        load_audio(io.BytesIO(b"no recording" * 100), sr=16_000, mono=True)
+        decode_and_cut(SpeechToTextConfig(), b"no recording" * 100)
 
 
 # --- prompts ---------------------------------------------------------------------------------------------
+
+
+def test_a_request_holds_nothing_that_our_classes_do_not_look_at() -> None:
+    """A field that a new vLLM adds must be taken or refused: this is where it shows."""
+    assert {field.name for field in fields(SpeechToTextParams)} == {
+        "audio", "stt_config", "model_config", "language", "hotwords", "task_type", "request_prompt", "to_language",
+    }  # fmt: skip
+
+
+@every_class
+def test_the_prompt_is_made_of_one_object(cls: Class) -> None:
+    assert list(signature(cls.get_generation_prompt).parameters) == ["stt_params"]
 
 
 def ids_of(cls: Class, prompt: Any) -> list[int]:
@@ -346,6 +456,11 @@ def test_rows_are_as_many_as_counted() -> None:
         assert len(encoded.rows) == folder.audio_rows(samples)
 
 
+def test_a_class_that_does_not_count_says_none() -> None:
+    cls = _of_the_guide()
+    assert cls.get_num_audio_tokens(1.0, config_of(cls), MODEL) is None
+
+
 # --- answers ---------------------------------------------------------------------------------------------
 
 
@@ -358,6 +473,13 @@ def test_answers_are_cleaned_whole_and_streamed(cls: Class) -> None:
     deltas = [one.process_delta(sign, n == len(raw) - 1) for n, sign in enumerate(raw)]
     assert "".join(deltas) == "打开 12"
     assert other.process_delta("a", False) == "a", "streams share nothing"
+
+
+def test_a_class_that_cleans_nothing_passes_everything_on() -> None:
+    cls, raw = _of_the_guide(), "<|zh|> 12"
+    assert cls.post_process_output(raw) == raw
+    streamer = cls.get_streaming_post_processor_cls()()
+    assert [streamer.process_delta(raw, False), streamer.process_delta("", True)] == [raw, ""]
 
 
 # --- how vLLM finds them ---------------------------------------------------------------------------------
