@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 NANO_NAMES = {code: english_name(code) for code in sorted(LANGUAGES)}
 MLT_NAMES = {code: english_name(code) for code in sorted(MLT_LANGUAGES)}
 UNSPACED = frozenset({"zh", "yue", "ja", "th"})  # of the languages above
-SEARCHED_S = (
-    5  # before the longest clip's end, in which a long recording is cut; speech rarely pauses every second
-)
+SEARCHED_S = 5  # before a clip's end, in which it is cut; speech rarely pauses every second
 QUIETEST = SAMPLE_RATE // 10  # samples of the quietest place
 
 

@@ -10,9 +10,13 @@ import asyncio
 import base64
 import io
 import json
+import re
+import shutil
+import subprocess
 import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +25,16 @@ import pytest
 import soxr
 from websockets.asyncio.client import connect
 
-from realtime_server.core.jobs import Samples
+from realtime_server.core.jobs import DecodingOptions, Samples
 from realtime_server.core.segments import SAMPLE_RATE
+from realtime_server.engines.fun_asr_nano import FunAsrNanoEngine
 from realtime_server.vllm_plugin.answers import cleaned
+from realtime_server.vllm_plugin.folder import opened
 from scripts.synthesis import SynthesiserMissingError, Utterance, held_out
 from tests.audio import pcm16
 from tests.vllm.engines import decode_in_turn, job, torch_engine
-from tests.vllm.vllm_server import FOLDER, NAME, VllmServer
+from tests.vllm.plugin import FunAsrNanoAudio, split_audio
+from tests.vllm.vllm_server import FOLDER, NAME, PAGE, VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # vLLM's own
 
@@ -38,6 +45,8 @@ WISHES: dict[str, dict[str, Any]] = {
     "language": {"language": "zh"},
     "hotwords": {"hotwords": ("Caylyn", "林晓宇")},
 }
+PAGES_WISH = {"language": "zh", "hotwords": ("开放时间", "Qwen")}
+LONG_IN = {None: " ", "en": " ", "zh": ""}  # what joins clips, by language
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +61,40 @@ def unseen() -> list[Utterance]:
 def own_texts(unseen: list[Utterance], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What our own engine says, one after the other, by wish."""
 
-    async def listen() -> dict[str, list[str]]:
+    async def listen_to_all() -> dict[str, list[str]]:
         engine = torch_engine(FOLDER, tmp_path_factory.mktemp("own"))
         await engine.warmup()
         texts = {}
         for name, wish in WISHES.items():
-            jobs = [job(n, audio=heard(u), max_new_tokens=None, **wish) for n, u in enumerate(unseen)]
-            texts[name] = [cleaned(decoded.text) for decoded in await decode_in_turn(engine, jobs)]
+            texts[name] = await listen(engine, [heard(each) for each in unseen], **wish)
+        texts["page"] = await listen(engine, [heard(unseen[0])], **PAGES_WISH)
+        for code in LONG_IN:
+            texts[f"long {code}"] = await listen(engine, clips_of(long_recording(unseen)), language=code)
         await engine.aclose()
         return texts
 
-    return asyncio.run(listen())
+    return asyncio.run(listen_to_all())
+
+
+async def listen(engine: FunAsrNanoEngine, clips: list[Samples], **wish: Any) -> list[str]:
+    jobs = [job(n, audio=clip, max_new_tokens=None, **wish) for n, clip in enumerate(clips)]
+    return [cleaned(decoded.text) for decoded in await decode_in_turn(engine, jobs)]
+
+
+def long_recording(unseen: list[Utterance]) -> Samples:
+    """41 seconds, with a pause after each utterance."""
+    pause = np.zeros(SAMPLE_RATE, np.float32)
+    return np.concatenate([part for each in unseen[:9] for part in (heard(each), pause)])
+
+
+def clips_of(samples: Samples) -> list[Samples]:
+    """What vLLM cuts a recording into for our classes."""
+    config = FunAsrNanoAudio.get_speech_to_text_config(None, "transcribe")
+    clips: list[Samples] = split_audio(
+        samples, SAMPLE_RATE, config.max_audio_clip_s, config.overlap_chunk_second,
+        config.min_energy_split_window_size,
+    )  # fmt: skip
+    return clips
 
 
 @pytest.fixture(scope="module", params=["fun-asr-nano", "fun-asr-nano-embeds"])
@@ -166,11 +198,19 @@ def test_recordings_are_resampled(
     assert answer.text
 
 
-def test_a_long_recording_is_cut_in_pauses_and_joined(client: openai.OpenAI, unseen: list[Utterance]) -> None:
-    clips = [np.concatenate([heard(each), np.zeros(SAMPLE_RATE, np.float32)]) for each in unseen[:9]]
-    together = np.concatenate(clips)
-    assert len(together) > 30 * SAMPLE_RATE
-    assert ask(client, together, language="en")
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("code", "joint"), LONG_IN.items())
+def test_a_long_recording_is_cut_and_joined_as_its_language_wants(
+    client: openai.OpenAI, unseen: list[Utterance], own_texts: dict[str, list[str]],
+    code: str | None, joint: str, streamed: bool,
+) -> None:  # fmt: skip
+    """Each clip has a prompt of its own: the text is that of our own engine, clip by clip."""
+    expected = own_texts[f"long {code}"]
+    assert len(expected) > 1
+    wish = {"language": code} if code else {}
+    sound = long_recording(unseen)
+    text = "".join(deltas(stream(client, sound, **wish))) if streamed else ask(client, sound, **wish)
+    assert text == joint.join(expected)
 
 
 # --- streams ---------------------------------------------------------------------------------------------
@@ -187,10 +227,57 @@ def test_a_streamed_answer_adds_up_to_the_whole(
         assert events[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_usage_is_told(client: openai.OpenAI, unseen: list[Utterance]) -> None:
+def test_usage_counts_the_prompt_and_the_audio_once_more(
+    client: openai.OpenAI, unseen: list[Utterance]
+) -> None:
+    """vLLM adds `get_num_audio_tokens` to a prompt that holds the audio already; the page says so."""
     *_, last = stream(client, heard(unseen[0]), extra_body={"stream_include_usage": True})
-    assert last["usage"]["prompt_tokens"] > 0
+    folder = opened(str(FOLDER))
+    rows = folder.audio_rows(len(heard(unseen[0])))
+    around = len(folder.prompt_ids(DecodingOptions())) - 1
+    assert last["usage"]["prompt_tokens"] == around + 2 * rows
     assert last["usage"]["completion_tokens"] > 0
+
+
+# --- the page's own clients ------------------------------------------------------------------------------
+
+
+def on_this_server(program: str, server: VllmServer, file: Path) -> str:
+    """A program of the page, with the names that things have here."""
+    for theirs, ours in (("http://localhost:8000", server.url), ("talk.wav", str(file)), ("FOLDER", NAME)):
+        assert theirs in program
+        program = program.replace(theirs, ours)
+    return program
+
+
+@pytest.fixture
+def talk(unseen: list[Utterance], tmp_path: Path) -> Path:
+    path = tmp_path / "recording.wav"
+    path.write_bytes(recording(heard(unseen[0]))[1])
+    return path
+
+
+def test_the_pages_program_gets_an_answer(
+    server: VllmServer, talk: Path, own_texts: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (program,) = re.findall(r"```python\n(from openai import.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    exec(on_this_server(program, server, talk), {})
+    assert capsys.readouterr().out.strip() == own_texts["page"][0]
+
+
+def test_the_pages_curl_gets_an_answer(
+    server: VllmServer, talk: Path, own_texts: dict[str, list[str]]
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl on this machine")
+    (command,) = re.findall(r"^curl .*(?:\\\n.*)*$", PAGE.read_text("utf-8"), re.MULTILINE)
+    done = subprocess.run(
+        ["sh", "-c", on_this_server(command, server, talk)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert json.loads(done.stdout)["text"] == own_texts["nothing"][0], done.stderr
 
 
 # --- what cannot be done ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What docs/vllm-plugin.md shows is in the files that it names; its first class and its commands run in tests/vllm."""
+"""What docs/vllm-plugin.md shows is in the files that it names; its programs and commands run in tests/vllm."""
 
 from __future__ import annotations
 
@@ -36,3 +36,14 @@ def test_the_entry_point_is_that_of_the_package() -> None:
 def test_every_link_leads_somewhere() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
         assert (ROOT / "docs" / target).exists(), target
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    files = [
+        *(ROOT / "tests" / "vllm").glob("test_*.py"),
+        *(ROOT / "tests" / "engines").glob("test_speech_*.py"),
+    ]
+    there = {name for file in files for name in re.findall(r"def (test_\w+)\(", file.read_text("utf-8"))}
+    assert len(named) > 30
+    assert named <= there, named - there
