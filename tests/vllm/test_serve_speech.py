@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from websockets.sync.client import connect
 
 from realtime_server import weights
 from realtime_server.core.jobs import Samples
@@ -97,6 +98,37 @@ def test_shared_clips_are_understood_live(server: Speech, shared_data: Path) -> 
         english, chinese = pool.map(server.stream, paths)
     assert sentences(english) == ASK_NOT
     assert sentences(chinese, partials=False) == "你好世界"
+
+
+def told_live(server: Speech, audio: Samples) -> list[dict[str, Any]]:
+    """Every message of a session in protocol 2, which says the languages of sentences."""
+    pcm, told = pcm16(audio), []
+    with connect(server.url, compression=None) as socket:
+        socket.send(f"START {json.dumps({'protocol': 2})}")
+        for start in range(0, len(pcm), 6400):
+            socket.send(pcm[start : start + 6400])
+        socket.send("STOP")
+        while not told or told[-1]["type"] not in ("stopped", "error"):
+            told.append(json.loads(socket.recv(PATIENCE_S)))
+    return told
+
+
+def test_live_sentences_name_the_language_that_was_detected(server: Speech, reading: Samples) -> None:
+    said = [each for each in told_live(server, reading[: 8 * SAMPLE_RATE]) if each["type"] == "sentence"]
+    assert BEST_OF_TIMES in " ".join(each["text"] for each in said).lower()
+    assert {each["language"] for each in said} == {"en"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "language"),
+    [("en/jfk.flac", ASK_NOT, "en"), ("zh/audioeval-zh-nihao_shijie.wav", "你好世界", "zh")],
+)
+def test_live_sentences_of_shared_clips_name_their_languages(
+    server: Speech, shared_data: Path, name: str, text: str, language: str
+) -> None:
+    said = [each for each in told_live(server, read(shared_data / name)) if each["type"] == "sentence"]
+    assert " ".join(each["text"] for each in said) == text
+    assert {each["language"] for each in said} == {language}
 
 
 def test_a_recording_longer_than_the_models_clip_is_heard_to_its_end(

@@ -33,6 +33,13 @@ def test_the_entry_point_is_that_of_the_package() -> None:
     assert tomllib.loads(shown)["project"]["entry-points"] == project["entry-points"]
 
 
+def test_the_installation_brings_what_vllm_decodes_recordings_with() -> None:
+    (extra,) = re.findall(r"^pip install '\.\[(\w+)\]'", PAGE, re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    brought = {re.split(r"[<>=]", each)[0] for each in project["optional-dependencies"][extra]}
+    assert {"soundfile", "av"} <= brought
+
+
 def test_every_link_leads_somewhere() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
         assert (ROOT / "docs" / target).exists(), target
