@@ -244,7 +244,8 @@ def test_usage_counts_the_prompt_and_the_audio_once_more(
 
 def on_this_server(program: str, server: VllmServer, file: Path) -> str:
     """A program of the page, with the names that things have here."""
-    for theirs, ours in (("http://localhost:8000", server.url), ("talk.wav", str(file)), ("FOLDER", NAME)):
+    address = server.url.removeprefix("http://")
+    for theirs, ours in (("localhost:8000", address), ("talk.wav", str(file)), ("FOLDER", NAME)):
         assert theirs in program
         program = program.replace(theirs, ours)
     return program
@@ -405,3 +406,11 @@ def test_the_live_server_transcribes_recordings_too(
 ) -> None:
     with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key="none", timeout=DEADLINE_S) as client:
         assert ask(client, heard(unseen[0])) == own_texts["nothing"][0]
+
+
+def test_the_pages_live_program_gets_an_answer(
+    live_server: VllmServer, talk: Path, own_texts: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (program,) = re.findall(r"```python\n(import asyncio.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    exec(on_this_server(program, live_server, talk), {})
+    assert cleaned(capsys.readouterr().out) == own_texts["nothing"][0]

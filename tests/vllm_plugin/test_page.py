@@ -20,10 +20,11 @@ def test_code_is_as_in_its_file(path: str, code: str) -> None:
     assert code in (ROOT / path).read_text("utf-8")
 
 
-def test_whole_programs_are_the_client_and_the_least_class() -> None:
+def test_whole_programs_are_the_clients_and_the_least_class() -> None:
     assert len(SHOWN) >= 7
-    client, least = map(ast.parse, PROGRAMS)
+    client, live, least = map(ast.parse, PROGRAMS)
     assert client.body
+    assert live.body
     assert any(isinstance(node, ast.ClassDef) and node.name == "YourModel" for node in least.body)
 
 
