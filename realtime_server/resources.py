@@ -5,6 +5,7 @@ The files lie beside the package in a checkout, inside it in an installed wheel.
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -16,6 +17,7 @@ from realtime_server.errors import ConfigurationError
 
 _PACKAGE = Path(__file__).resolve().parent
 _COMMAND = "realtime-server"
+_PART = re.compile(r'<link rel="stylesheet" href="([\w/.-]+)">|<script src="([\w/.-]+)"></script>')
 
 
 def find_resource(name: str) -> Path:
@@ -24,6 +26,20 @@ def find_resource(name: str) -> Path:
         if (root / name).is_file():
             return root / name
     raise ConfigurationError(f"{name} is missing from this installation; install realtime-server again")
+
+
+def read_page(page: Path) -> str:
+    """Return a page's text with the style sheets and scripts that it links put in their places.
+
+    It is one answer then, without a request for each of them, and its policy may name the hash of every block.
+    """
+
+    def put_in(found: re.Match[str]) -> str:
+        tag = "style" if found[1] else "script"
+        text = (page.parent / (found[1] or found[2])).read_text(encoding="utf-8")
+        return f"<{tag}>\n{text}</{tag}>"
+
+    return _PART.sub(put_in, page.read_text(encoding="utf-8"))
 
 
 def command(*words: str) -> str:

@@ -22,7 +22,7 @@ from realtime_server.errors import AdmissionError, FieldError, NoSessionError
 from realtime_server.metrics import CONTENT_TYPE as METRICS_TYPE
 from realtime_server.realtime.addresses import VIEW, ToView, read_address
 from realtime_server.realtime.viewers import Gallery
-from realtime_server.resources import find_resource
+from realtime_server.resources import find_resource, read_page
 
 OVERLAY = "static/overlay.html"
 RETRY_S = 5  # what a refused client is told to wait
@@ -38,8 +38,7 @@ class Pages:
     @classmethod
     def read(cls, microphone: Path) -> Pages:
         """Read them. Raises ConfigurationError if this installation lacks the overlay."""
-        overlay = find_resource(OVERLAY)
-        return cls(microphone.read_text(encoding="utf-8"), overlay.read_text(encoding="utf-8"))
+        return cls(read_page(microphone), read_page(find_resource(OVERLAY)))
 
     def at(self, path: str) -> str | None:
         """The page of a path."""

@@ -17,12 +17,12 @@ OpenPage = Callable[..., "Page"]
 BEST = sentence("It was the best of times,", 400, 1900)
 WORST = sentence("it was the worst of times.", 2000, 3600)
 LOCKED = "#locked .sentence:not(.unconfirmed) .text"
+MOVING = "#partial .text"
 
 
 def listen(peer: Peer) -> None:
     """Scene: a session that hears two sentences, shows a partial of the second, and finishes well."""
-    peer.read_until("START")
-    peer.event("started")
+    peer.begin()
     peer.read_audio(300)
     peer.result([], "it was")
     peer.read_audio(300)
@@ -33,8 +33,7 @@ def listen(peer: Peer) -> None:
 
 def hear_all(peer: Peer) -> None:
     """Scene: account for every frame, and finish."""
-    peer.read_until("START")
-    peer.event("started")
+    peer.begin()
     while peer.read() != "STOP":
         peer.result([])
     peer.finish([])
@@ -49,7 +48,7 @@ def start_with_partial(page: Page) -> None:
     """Press Start and wait until a sentence is locked and a partial moves."""
     press(page, "Start")
     page.locator(LOCKED).wait_for()
-    page.locator("#partial-text").wait_for()
+    page.locator(MOVING).wait_for()
 
 
 def send_file(page: Page, path: Path, *, fast: bool = False) -> None:
@@ -61,10 +60,12 @@ def send_file(page: Page, path: Path, *, fast: bool = False) -> None:
     press(page, "Start")
 
 
-def download(page: Page) -> str:
-    """Press Download; return the file's text."""
+def download(page: Page, form: str = "txt") -> str:
+    """Choose a form in the menu of Download; return the file's text."""
     with page.expect_download() as started:
         press(page, "Download")
+        page.get_by_role("menuitem", name=f".{form}").click()
+    assert started.value.suggested_filename.endswith(f".{form}")
     return Path(started.value.path()).read_text(encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.browser.page_driver import (
     BEST,
     LOCKED,
+    MOVING,
     WORST,
     OpenPage,
     download,
@@ -22,7 +23,7 @@ from tests.browser.page_driver import (
     start_with_partial,
 )
 from tests.browser.recordings import write_wav
-from tests.browser.scripted_server import PAGE, Peer, ScriptedServer, sentence
+from tests.browser.scripted_server import PAGE, SETTINGS, Peer, ScriptedServer, sentence
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
 
@@ -53,7 +54,7 @@ def test_speech_into_the_microphone_becomes_the_saved_text(
     page = open_page(real_server, microphone=reading)
     expect(page.locator("#engine")).to_have_text("embedded")
     press(page, "Start")
-    expect(page.locator("#partial-text")).to_contain_text(re.compile("best of times", re.IGNORECASE))
+    expect(page.locator(MOVING)).to_contain_text(re.compile("best of times", re.IGNORECASE))
     expect(page.locator(LOCKED).first).to_be_visible(timeout=40_000)
     press(page, "Stop")
     expect(page.locator("#status")).to_have_text("Finished", timeout=60_000)
@@ -82,13 +83,13 @@ def test_a_session_from_start_to_the_saved_text(open_page: OpenPage) -> None:
         page = open_page(server.url)
         start_with_partial(page)
         expect(page.locator("#status")).to_have_text("Listening")
-        expect(page.locator("#partial-text")).to_have_text("it was the wor")
+        expect(page.locator(MOVING)).to_have_text("it was the wor")
         press(page, "Stop")
         expect(page.locator(LOCKED)).to_have_text([BEST["text"], WORST["text"]])
         expect(page.locator("#partial")).to_be_hidden()
         expect(page.locator("#status")).to_have_text("Finished")
         assert download(page) == "[0:00] It was the best of times,\n[0:02] it was the worst of times.\n"
-        page.get_by_label("Copy and download with times").uncheck()
+        page.get_by_label("Copy and download text with times").uncheck()
         assert download(page) == "It was the best of times,\nit was the worst of times.\n"
     assert server.failures == []
     assert server.peers[0].commands == ["START", "STOP"]
@@ -109,12 +110,15 @@ def test_the_copied_text_is_the_saved_text(open_page: OpenPage) -> None:
 
 def test_language_and_hotwords_follow_start_and_may_change_on_the_way(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("HOTWORDS:Dickens, 双城记")
-        peer.event("started")
-        peer.event("language_set", language="en")
-        peer.event("hotwords_set", hotwords=["Dickens", "双城记"])
+        peer.begin()
+        settings = {**SETTINGS, **peer.asked}
         peer.read_until("LANGUAGE:zh")
-        peer.event("error", error="unknown language: zh")
+        peer.error("unknown language: zh")
+        peer.read_until("HOTWORDS:Dickens")
+        peer.tell("settings", settings={**settings, "hotwords": ["Dickens"]})
+        peer.tell("warning", code="hotwords", message="they are a hint")
+        peer.read_until("POSTPROCESS_HOTWORDS:GPU=>graphics card")
+        peer.tell("settings", settings={**settings, "replacements": {"GPU": "graphics card"}})
         peer.read_until("STOP")
         peer.finish([])
 
@@ -122,30 +126,49 @@ def test_language_and_hotwords_follow_start_and_may_change_on_the_way(open_page:
         page = open_page(server.url)
         page.get_by_label("Language").select_option("en")
         page.get_by_label("Hotwords").fill("Dickens, 双城记")
+        page.get_by_text("Replacements", exact=True).click()
+        page.get_by_role("textbox", name="Replacements").fill("gee pee you => GPU\nsee → C")
         press(page, "Start")
         expect(page.locator("#hotwords-hint")).to_have_text("2 hotwords in force.")
+        expect(page.locator("#replacements-hint")).to_have_text("2 replacements in force.")
         expect(page.locator("#language-hint")).to_have_text("In force: English.")
         page.get_by_label("Language").select_option("zh")
         expect(page.locator("#notices")).to_contain_text("The server says: unknown language: zh")
+        page.get_by_label("Hotwords").fill("Dickens")
+        page.get_by_role("textbox", name="Replacements").fill("no pair")
+        expect(page.locator("#hotwords-hint")).to_have_text("1 hotword in force. They are a hint.")
+        page.get_by_label("Hotwords").focus()
+        expect(page.locator("#replacements-hint")).to_contain_text("“no pair” is no replacement.")
+        page.get_by_role("textbox", name="Replacements").fill("GPU->graphics card")
+        page.get_by_label("Hotwords").focus()
+        expect(page.locator("#replacements-hint")).to_have_text("1 replacement in force.")
         press(page, "Stop")
         expect(page.locator("#status")).to_have_text("Finished")
         assert server.peers[0].commands == [
             "START",
-            "LANGUAGE:en",
-            "HOTWORDS:Dickens, 双城记",
             "LANGUAGE:zh",
+            "HOTWORDS:Dickens",
+            "POSTPROCESS_HOTWORDS:GPU=>graphics card",
             "STOP",
         ]
+        assert server.peers[0].asked == {
+            "protocol": 2,
+            "words": True,
+            "events": False,
+            "language": "en",
+            "hotwords": ["Dickens", "双城记"],
+            "replacements": {"gee pee you": "GPU", "see": "C"},
+        }
         page.reload()
         expect(page.get_by_label("Language")).to_have_value("zh")
-        expect(page.get_by_label("Hotwords")).to_have_value("Dickens, 双城记")
+        expect(page.get_by_label("Hotwords")).to_have_value("Dickens")
+        expect(page.get_by_role("textbox", name="Replacements")).to_have_value("GPU->graphics card")
     assert server.failures == []
 
 
 def test_the_final_is_shown_however_late_it_comes(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(300)
         peer.result([BEST], "it was")
         peer.read_until("STOP")
@@ -158,7 +181,7 @@ def test_the_final_is_shown_however_late_it_comes(open_page: OpenPage) -> None:
         press(page, "Stop")
         expect(page.locator("#status")).to_have_text("Waiting for the final…")
         expect(page.locator("#waited")).to_have_text("0:03")
-        expect(page.locator("#partial-text")).to_have_text("it was")
+        expect(page.locator(MOVING)).to_have_text("it was")
         expect(page.locator(LOCKED)).to_have_count(2)
         expect(page.locator("#status")).to_have_text("Finished")
         expect(page.locator("#waited")).to_be_empty()
@@ -166,8 +189,7 @@ def test_the_final_is_shown_however_late_it_comes(open_page: OpenPage) -> None:
 
 def test_waiting_for_the_final_can_be_given_up(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(300)
         peer.result([BEST], "it was")
 
@@ -184,8 +206,7 @@ def test_speakers_are_labelled_and_may_be_revised(open_page: OpenPage) -> None:
     texts = [("one", 0), ("two", 0), ("three", 1)]
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(120)
         peer.result([sentence(text, i * 1000, i * 1000 + 900, spk) for i, (text, spk) in enumerate(texts)])
         peer.read_until("STOP")
@@ -204,26 +225,25 @@ def test_speakers_are_labelled_and_may_be_revised(open_page: OpenPage) -> None:
         ]
 
 
-def test_in_client_mode_commit_closes_an_utterance_and_the_next_list_begins_anew(open_page: OpenPage) -> None:
+def test_in_client_mode_commit_closes_an_utterance_and_the_session_goes_on(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(120)
         peer.result([], "it was the best")
         peer.read_until("COMMIT")
-        peer.result([BEST], final=True)
-        peer.result([], "it was the worst", start_ms=2000)
+        peer.result([BEST], "it was the worst", start_ms=2000)
+        peer.tell("committed", id=None)
         peer.read_until("STOP")
-        peer.finish([WORST])
+        peer.finish([BEST, WORST])
 
     with ScriptedServer(scene, health={"engine": "scripted", "endpointing": "client"}) as server:
         page = open_page(server.url)
         expect(page.locator("#endpointing")).to_have_text("When you press Commit, or Ctrl Shift Enter.")
         press(page, "Start")
-        expect(page.locator("#partial-text")).to_have_text("it was the best")
+        expect(page.locator(MOVING)).to_have_text("it was the best")
         page.keyboard.press("Control+Shift+Enter")
         expect(page.locator(LOCKED)).to_have_text([BEST["text"]])
-        expect(page.locator("#partial-text")).to_have_text("it was the worst")
+        expect(page.locator(MOVING)).to_have_text("it was the worst")
         press(page, "Stop")
         expect(page.locator(LOCKED)).to_have_text([BEST["text"], WORST["text"]])
 
@@ -254,7 +274,7 @@ def test_a_second_session_is_added_below_and_clearing_can_be_undone(open_page: O
         page = open_page(server.url)
         for count in (2, 4):
             press(page, "Start")
-            expect(page.locator("#partial-text")).to_have_text("it was the wor")
+            expect(page.locator(MOVING)).to_have_text("it was the wor")
             press(page, "Stop")
             expect(page.locator(LOCKED)).to_have_count(count)
             expect(page.locator("#status")).to_have_text("Finished")
@@ -325,13 +345,12 @@ def test_a_session_without_speech_says_so(open_page: OpenPage, tmp_path: Path, *
 
 def test_speech_that_was_not_recognized_is_not_called_silence(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
-        peer.event("error", error="unknown language: xy")
+        peer.begin()
+        peer.error("unknown language: xy")
         peer.read_audio(300)
         peer.result([])
         if len(server.peers) == 1:
-            peer.event("error", error="0.0 s to 0.3 s could not be recognized")
+            peer.fail_segment("0.0 s to 0.3 s could not be recognized")
         peer.read_until("STOP")
         peer.finish([])
 

@@ -12,6 +12,7 @@ import pytest
 from tests.browser.page_driver import (
     BEST,
     LOCKED,
+    MOVING,
     WORST,
     OpenPage,
     download,
@@ -22,7 +23,7 @@ from tests.browser.page_driver import (
     start_with_partial,
 )
 from tests.browser.recordings import tones, write_wav
-from tests.browser.scripted_server import Peer, ScriptedServer, sentence
+from tests.browser.scripted_server import SETTINGS, Peer, ScriptedServer, sentence
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
 
@@ -41,7 +42,7 @@ def test_a_full_server_is_named_and_trying_again_works(open_page: OpenPage) -> N
         expect(page.locator("#status")).to_have_text("Not connected")
         server.refuse = None
         press(page, "Try again")
-        expect(page.locator("#partial-text")).to_have_text("it was the wor")
+        expect(page.locator(MOVING)).to_have_text("it was the wor")
         expect(page.locator("#notices")).to_be_empty()
 
 
@@ -73,8 +74,7 @@ def test_a_lost_connection_is_explained_and_no_text_is_lost(
     open_page: OpenPage, code: int | None, words: str
 ) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(180)
         peer.result([BEST], "it was the wor", start_ms=2000)
         peer.read_audio(180)
@@ -132,12 +132,11 @@ def test_the_end_of_a_session_is_said_once_and_in_sentences(
     open_page: OpenPage, error: str | None, code: int, reason: str, words: str
 ) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(180)
-        peer.result([BEST], final=True)
+        peer.final([BEST])
         if error:
-            peer.event("error", error=error)
+            peer.error(error, fatal=True)
         peer.close(code, reason)
 
     with ScriptedServer(scene) as server:
@@ -150,9 +149,8 @@ def test_the_end_of_a_session_is_said_once_and_in_sentences(
 
 def test_an_earlier_error_is_not_taken_for_the_cause(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
-        peer.event("error", error="unknown language: xy")
+        peer.begin()
+        peer.error("unknown language: xy")
         peer.close(1011, "internal error")
 
     with ScriptedServer(scene) as server:
@@ -171,9 +169,11 @@ def test_a_file_that_reaches_a_limit_is_not_finished(
     write_wav(path, tones(16000, 0.5, 300), 16000)
 
     def scene(peer: Peer) -> None:
-        peer.read_until("STOP" if stopped_first else "START")
-        peer.result([BEST], final=True)
-        peer.event("error", error=LIMIT)
+        peer.begin()
+        if stopped_first:
+            peer.read_until("STOP")
+        peer.final([BEST])
+        peer.error(LIMIT, fatal=True)
         peer.close(1008, "limit")
 
     with ScriptedServer(scene) as server:
@@ -189,12 +189,12 @@ def test_text_from_the_server_is_text_and_nothing_else(open_page: OpenPage) -> N
     hostile = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
-        peer.event("error", error=hostile)
-        peer.event("language_set", language=hostile)
+        peer.begin()
+        peer.error(hostile)
+        peer.tell("settings", settings={**SETTINGS, "language": hostile})
+        peer.tell("warning", code="speakers", message=hostile)
         peer.read_audio(120)
-        peer.result([{**sentence(hostile, 0, 900), "spk": 0}], hostile, start_ms=1000)
+        peer.result([sentence(hostile, 0, 900, 0)], hostile, start_ms=1000)
         peer.close(1011, "<b>bold</b>")
 
     health = {"engine": hostile, "endpointing": hostile}
@@ -212,11 +212,10 @@ def test_text_from_the_server_is_text_and_nothing_else(open_page: OpenPage) -> N
 
 def test_errors_from_the_server_are_shown_and_counted(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         for _ in range(3):
-            peer.event("error", error="a segment could not be recognized")
-        peer.event("error", error="something else")
+            peer.fail_segment("a segment could not be recognized")
+        peer.error("something else")
         peer.connection.send("no JSON")
         peer.read_until("STOP")
         peer.finish([])
@@ -234,16 +233,16 @@ def test_errors_from_the_server_are_shown_and_counted(open_page: OpenPage) -> No
 
 def test_a_sentence_without_words_and_an_attempt_without_text_are_told_apart(open_page: OpenPage) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(120)
         if len(server.peers) == 1:
             peer.close(1013)
             return
-        peer.result([sentence("", 0, 900)])
-        peer.event("error", error="the recognizer did not answer")
+        failed = sentence("", 0, 900, flags=["failed"])
+        peer.result([failed])
+        peer.fail_segment("the recognizer did not answer")
         peer.read_until("STOP")
-        peer.finish([sentence("", 0, 900), WORST])
+        peer.finish([failed, WORST])
 
     with ScriptedServer(scene) as server:
         page = open_page(server.url)

@@ -24,8 +24,7 @@ def test_twelve_hundred_sentences_stay_smooth(open_page: OpenPage) -> None:
     go = threading.Event()
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.result(every[:1000], "moving", start_ms=3_000_000)
         go.wait(20)
         for count in range(1001, 1201):
@@ -65,8 +64,7 @@ def test_the_page_follows_only_a_reader_who_is_at_the_end(open_page: OpenPage) -
     steps = {count: threading.Event() for count in (50, 55, 60)}
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         for count, step in steps.items():
             step.wait(20)
             peer.result(every[:count])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.page_driver import BEST, LOCKED, OpenPage, listen, press, start_with_partial
+from tests.browser.page_driver import BEST, LOCKED, MOVING, OpenPage, listen, press, start_with_partial
 from tests.browser.scripted_server import Peer, ScriptedServer, sentence
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
@@ -23,9 +23,8 @@ def test_nothing_scrolls_sideways(open_page: OpenPage, width: int, scheme: Any) 
     word = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft" * 2
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
-        peer.event("error", error=word)
+        peer.begin()
+        peer.error(word)
         peer.read_audio(120)
         peer.result([sentence(word, 3_700_000, 3_701_000, 3), BEST], word, start_ms=3_702_000)
 
@@ -35,7 +34,7 @@ def test_nothing_scrolls_sideways(open_page: OpenPage, width: int, scheme: Any) 
             press(page, "Settings")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         press(page, "Start")
-        expect(page.locator("#partial-text")).to_have_text(word)
+        expect(page.locator(MOVING)).to_have_text(word)
         widest = page.evaluate("document.documentElement.scrollWidth")
         assert widest <= width
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -45,8 +44,7 @@ def test_nothing_scrolls_sideways(open_page: OpenPage, width: int, scheme: Any) 
 @pytest.mark.parametrize("width", [360, 1180])
 def test_status_and_buttons_keep_to_one_line(open_page: OpenPage, width: int) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(120)
         peer.result([BEST])
 
@@ -93,9 +91,8 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_contrast(open_page: OpenPage, scheme: Any) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
-        peer.event("error", error="an error")
+        peer.begin()
+        peer.error("an error")
         peer.read_audio(120)
         peer.result([sentence(f"voice {n}", n * 1000, n * 1000 + 900, n) for n in range(8)], "moving")
         peer.read_audio(600)
@@ -155,7 +152,7 @@ def test_the_keyboard_is_enough(open_page: OpenPage) -> None:
             assert page.evaluate(f"getComputedStyle({outline}).outlineStyle") == "solid", reached[-1]
             if reached[-1] == "start":
                 break
-        assert reached == ["source-mic", "device", "language", "hotwords", "with-times", "start"]
+        assert reached == ["source-mic", "device", "language", "hotwords", "more", "with-times", "start"]
         page.keyboard.press("Space")
         expect(page.locator(LOCKED)).to_have_count(1)
         page.keyboard.press("Control+Enter")

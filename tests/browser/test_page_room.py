@@ -19,7 +19,7 @@ from tests.browser.page_driver import (
     start_with_partial,
     wait_until,
 )
-from tests.browser.scripted_server import Peer, ScriptedServer, sentence
+from tests.browser.scripted_server import SETTINGS, Peer, ScriptedServer, sentence
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
 
@@ -59,13 +59,12 @@ def fail_by_no_file(page: Page, directory: Path) -> None:
 
 def fail_by_close(code: int, *errors: str) -> Callable[[Peer], None]:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(180)
-        peer.result([BEST], final=True)
+        peer.final([BEST])
         peer.read_audio(300)
         for error in errors:
-            peer.event("error", error=error)
+            peer.error(error, fatal=error is errors[-1])
         peer.close(code, "because")
 
     return scene
@@ -114,11 +113,10 @@ def test_the_last_line_of_a_long_transcript_stays_above_a_notice(open_page: Open
     go = threading.Event()
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.result(every)
         go.wait(20)
-        peer.event("error", error="a segment could not be recognized")
+        peer.error("a segment could not be recognized")
         peer.close(1012)
 
     with ScriptedServer(scene) as server:
@@ -144,10 +142,9 @@ def test_the_last_line_of_a_long_transcript_stays_above_a_notice(open_page: Open
 @pytest.mark.parametrize("source", ["Microphone", "File"])
 def test_all_settings_and_facts_are_in_sight_also_beside_errors(open_page: OpenPage, source: str) -> None:
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
-        peer.event("language_set", language="en")
-        peer.event("error", error="something failed")
+        peer.begin()
+        peer.tell("settings", settings={**SETTINGS, "language": "en"})
+        peer.error("something failed")
         peer.read_until("STOP")
         peer.close(1011)
 

@@ -27,8 +27,7 @@ def test_the_microphone_arrives_whole_and_nothing_folds_back(open_page: OpenPage
     write_wav(recording, tones(48000, 6, 1000, 11000), 48000)
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_until("STOP")
         peer.finish([])
 
@@ -113,8 +112,7 @@ def test_a_fast_file_waits_for_a_slow_recognizer(open_page: OpenPage, tmp_path: 
     caught_up = threading.Event()
 
     def scene(peer: Peer) -> None:
-        peer.read_until("START")
-        peer.event("started")
+        peer.begin()
         peer.read_audio(59_000)
         with suppress(TimeoutError):
             while True:
