@@ -71,7 +71,7 @@ def speak(page: Page, sentences: int) -> None:
     page.click("#start")
     page.locator(LOCKED).nth(sentences - 1).wait_for(timeout=60_000)
     page.mouse.move(0, 0)
-    while len(page.locator("#partial-text").inner_text()) < 24:
+    while len(page.locator("#partial").inner_text()) < 24:
         page.wait_for_timeout(50)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from realtime_server.errors import ConfigurationError
-from realtime_server.resources import command, find_resource, pip_install
+from realtime_server.resources import command, find_resource, pip_install, read_page
 
 SCRIPTS = sysconfig.get_path("scripts")
 
@@ -30,6 +30,21 @@ def test_a_file_that_is_missing_is_told() -> None:
     assert find_resource("clients/client_python.py").is_file()
     with pytest.raises(ConfigurationError, match=r"static/nothing\.html is missing from this installation"):
         find_resource("static/nothing.html")
+
+
+def test_a_page_is_read_with_its_parts(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "looks.css").write_text("p { color: red }\n")
+    (tmp_path / "a" / "first.js").write_text(r"const a = '\1é';" + "\n", encoding="utf-8")
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<link rel="stylesheet" href="a/looks.css"><link rel="icon" href="data:,">'
+        '<script type="text/plain">x</script><script src="a/first.js"></script>'
+    )
+    assert read_page(page) == (
+        '<style>\np { color: red }\n</style><link rel="icon" href="data:,">'
+        "<script type=\"text/plain\">x</script><script>\nconst a = '\\1é';\n</script>"
+    )
 
 
 def test_the_command_goes_by_its_name_where_the_path_leads_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

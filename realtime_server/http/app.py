@@ -150,7 +150,7 @@ class Pages:
         scheme = "wss" if came_encrypted(request, self._live.door.proxies) else "ws"
         host = request.url.hostname or "localhost"
         server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._live.port}/"
-        return RedirectResponse(f"/?{urlencode({'server': server})}")
+        return RedirectResponse(f"/?{urlencode({**request.query_params, 'server': server})}")
 
     def _state(self) -> dict[str, object]:
         files = {"files": self._service.running, "max_files": self._service.options.max_files}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import srt
+import webvtt
 
 from tests.browser.page_driver import (
     BEST,
@@ -63,6 +66,21 @@ def test_speech_into_the_microphone_becomes_the_saved_text(
     assert saved == shown_text(page)
     assert "it was the best of times" in words(saved)
     assert "it was the worst of times" in words(saved)
+
+    (session,) = json.loads(download(page, "json"))["sessions"]
+    for each in session["sentences"]:
+        assert each["words"], "the recognizer has their times"
+        times = [time for word in each["words"] for time in (word["start_ms"], word["end_ms"])]
+        assert times == sorted(times)
+    cues = list(srt.parse(download(page, "srt"), ignore_errors=False))
+    captions = webvtt.from_string(download(page, "vtt"))
+    assert words(" ".join(cue.content for cue in cues)) == words(saved)
+    assert [caption.text for caption in captions] == [cue.content for cue in cues]
+    page.locator(LOCKED).first.hover(position={"x": 8, "y": 8})
+    expect(page.locator("#word")).to_have_text(re.compile(r"^0:0\d\.\d\d – 0:0\d\.\d\d$"))
+    press(page, "Overlay")
+    overlay = open_page(page.get_by_label("Address for OBS").input_value() + "&history=9&lines=6")
+    expect(overlay.locator(".said").first).to_have_text(page.locator(LOCKED).first.inner_text())
 
 
 @pytest.mark.slow

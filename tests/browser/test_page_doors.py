@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+import ssl
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,7 @@ from tests.browser.page_driver import LOCKED, MOVING, OpenPage, listen, press, s
 from tests.browser.recordings import tones, write_wav
 from tests.browser.scripted_server import ScriptedServer
 from tests.certificates import make_certificate
+from tests.http.process import FilesServer
 from tests.live_server import LiveServer
 
 pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
@@ -154,6 +158,81 @@ def test_a_link_that_names_another_server_does_not_get_the_token(
         (peer,) = other.peers
         assert peer.connection.request
         assert re.fullmatch(r"/\?session=[a-z0-9]{20}", peer.connection.request.path)
+
+
+# --- who reads along needs a token of his own ------------------------------------------------------------------
+
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write", "microphone"], "ignore_https_errors": True}
+
+
+def copied_overlay(page: Page) -> str:
+    """The overlay's address, as it is copied; it never has the page's own token."""
+    press(page, "Overlay")
+    field = page.get_by_label("Address for OBS")
+    assert "token" not in field.input_value()
+    expect(page.locator("#overlay-hint")).to_contain_text("which only lets people read along")
+    press(page, "Copy address")
+    expect(page.locator("#overlay-hint")).to_contain_text("Its token lets people in until")
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    address = field.input_value()
+    assert page.evaluate("navigator.clipboard.readText()") == address
+    assert "#token=rts." in address
+    assert not {TOKEN, ENCODED} & set(re.split("[=#&]", address))
+    return address
+
+
+def test_the_overlay_is_given_a_token_that_only_shows_this_session(
+    open_page: OpenPage, guarded: Guarded, recording: Path
+) -> None:
+    page = open_page(f"https://127.0.0.1:{guarded.port}/#token={ENCODED}", **CLIPBOARD)
+    address = copied_overlay(page)
+    page.keyboard.press("Escape")
+    hears(page, recording)
+    overlay = open_page(address, ignore_https_errors=True)
+    expect(overlay.locator(".said")).to_have_text("one two")
+    token = address.partition("#token=")[2]
+    speaker = open_page(f"https://127.0.0.1:{guarded.port}/#token={token}", ignore_https_errors=True)
+    send_file(speaker, recording)
+    expect(speaker.locator("#notices")).to_contain_text("The server does not allow this connection.")
+
+
+def test_the_overlay_gets_its_token_on_the_other_port_too(
+    open_page: OpenPage, tmp_path: Path, recording: Path
+) -> None:
+    (tmp_path / "tokens").write_text(f"page {TOKEN}\n")
+    with FilesServer("--token-file", str(tmp_path / "tokens")) as server:
+        page = open_page(f"{server.files_url}/?session=studio#token={ENCODED}", **CLIPBOARD)
+        hears(page, recording)
+        address = copied_overlay(page)
+        assert address.startswith(f"{server.page}overlay?session=studio#")
+        expect(open_page(address).locator(".said")).to_have_text("one two")
+
+
+def test_a_session_token_speaks_under_its_name_and_cannot_be_passed_on(
+    open_page: OpenPage, guarded: Guarded, recording: Path
+) -> None:
+    request = urllib.request.Request(
+        f"https://127.0.0.1:{guarded.port}/tokens?rights=transcribe&session=studio",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    with urllib.request.urlopen(request, context=ssl._create_unverified_context()) as answer:
+        token = json.load(answer)["token"]
+    page = open_page(f"https://127.0.0.1:{guarded.port}/?session=studio#token={token}", **CLIPBOARD)
+    hears(page, recording)
+    press(page, "Overlay")
+    press(page, "Copy address")
+    hint = page.locator("#overlay-hint")
+    expect(hint).to_contain_text("It says: “a session token cannot make another one”.")
+    expect(hint).to_contain_text("can make one for the session studio. Put it behind the address, as #token=TOKEN.")
+    expect(page.get_by_label("Address for OBS")).to_have_value(re.compile("[?]session=studio$"))
+
+
+def test_a_page_from_another_host_says_who_can_make_a_token(open_page: OpenPage, guarded: Guarded) -> None:
+    page = open_page(guarded.page("captions.test", f"#token={ENCODED}"), ignore_https_errors=True)
+    press(page, "Overlay")
+    press(page, "Copy address")
+    expect(page.locator("#overlay-hint")).to_contain_text("this page can ask only its own server for one")
+    assert "token" not in page.get_by_label("Address for OBS").input_value()
 
 
 def test_a_server_without_tokens_does_not_ask_for_one(open_page: OpenPage) -> None:

@@ -15,7 +15,7 @@ from realtime_server import __version__
 from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.http.options import HttpOptions
 from realtime_server.realtime.http_answers import page_policy
-from realtime_server.resources import find_resource
+from realtime_server.resources import find_resource, read_page
 from tests.http.harness import LIVE, serving
 from tests.http.process import FIVE_MINUTES, FilesServer
 from tests.realtime.harness import eventually
@@ -128,11 +128,13 @@ async def test_the_page_finds_the_live_service() -> None:
         assert moved.status_code == 307
         assert moved.headers["location"] == "/?server=ws%3A%2F%2F127.0.0.1%3A10095%2F"
         page = await files.http.get(moved.headers["location"])
-        text = find_resource("static/client_mic.html").read_text(encoding="utf-8")
+        text = read_page(find_resource("static/client_mic.html"))
         assert page.text == text
         assert page.headers["content-security-policy"] == page_policy(text)
         elsewhere = await files.http.get("/", headers={"Host": "[2001:db8::1]:8899"})
         assert elsewhere.headers["location"] == "/?server=ws%3A%2F%2F%5B2001%3Adb8%3A%3A1%5D%3A10095%2F"
+        named = await files.http.get("/?session=studio")
+        assert named.headers["location"] == "/?session=studio&server=ws%3A%2F%2F127.0.0.1%3A10095%2F"
 
 
 @pytest.mark.parametrize("path", PAGES[:-1])

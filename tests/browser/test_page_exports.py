@@ -1,0 +1,173 @@
+"""The files of the page, read by strict parsers."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import srt
+import webvtt
+
+from tests.browser.page_driver import LOCKED, OpenPage, download, press
+from tests.browser.scripted_server import Peer, ScriptedServer, sentence
+
+pytest.importorskip("playwright.sync_api", reason="run scripts/install_browser.sh")
+
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+LONG = " ".join(f"word{n}" for n in range(40))
+WORDS = [
+    {"word": f"word{n}", "start_ms": 4000 + 250 * n, "end_ms": 4200 + 250 * n, "confidence": None}
+    for n in range(40)
+]
+CHINESE = "那是最好的时代，那是最坏的时代，那是智慧的岁月，那是愚蠢的岁月，那是信仰的时期，那是怀疑的时期。"
+TOLD = [
+    sentence("Fish & <chips> --> 5 o'clock", 0, 1900, 0, language="en"),
+    sentence("two\n\nlines", 2000, 3900, 1),
+    sentence(LONG, 4000, 14_000, 1, words=WORDS),
+    sentence(CHINESE, 14_000, 20_000, language="zh"),
+    sentence("", 20_000, 21_000, flags=["failed"]),
+    sentence("overlaps", 19_000, 19_000),
+]
+
+
+def talk(peer: Peer) -> None:
+    """Scene: whatever is hard to write into subtitles; the second session is cut off."""
+    peer.begin(language="en")
+    peer.read_audio(300)
+    if len(peer.connection.local_address) and not talk_again(peer):
+        peer.result(TOLD)
+        peer.read_until("STOP")
+        peer.finish(TOLD)
+
+
+def talk_again(peer: Peer) -> bool:
+    """Whether the page asked for the second session, by its hotwords; that one breaks off."""
+    if not peer.asked.get("hotwords"):
+        return False
+    peer.result([sentence("again", 0, 200)], "and mo", start_ms=200)
+    peer.read_audio(60)
+    peer.drop()
+    return True
+
+
+def read_srt(text: str) -> list[srt.Subtitle]:
+    """Parse strictly; what is written is what would be written of it again."""
+    found = list(srt.parse(text, ignore_errors=False))
+    assert srt.compose(found, reindex=False).strip() == text.strip()
+    return found
+
+
+def read_vtt(text: str) -> list[webvtt.Caption]:
+    assert text.startswith("WEBVTT\n\n")
+    return list(webvtt.from_string(text))
+
+
+def ms(time: timedelta) -> int:
+    return time // timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def page(open_page: OpenPage) -> Any:
+    with ScriptedServer(talk) as server:
+        page = open_page(server.url)
+        press(page, "Start")
+        expect(page.locator(LOCKED)).to_have_count(len(TOLD))
+        page.locator(".speaker").first.click()
+        page.get_by_label("Name of Speaker 1").fill("Ann <b>")
+        page.keyboard.press("Enter")
+        press(page, "Stop")
+        expect(page.locator("#status")).to_have_text("Finished")
+        yield page
+        assert server.failures == []
+
+
+def test_subtitles_parse_and_have_all_words_in_lines_that_fit(page: Page) -> None:
+    cues = read_srt(download(page, "srt"))
+    captions = read_vtt(download(page, "vtt"))
+    assert [cue.index for cue in cues] == list(range(1, len(cues) + 1))
+    assert all(before.end <= after.start for before, after in pairwise(cues)), "one at a time"
+    assert all(cue.start < cue.end for cue in cues)
+    assert [(ms(cue.start), ms(cue.end)) for cue in cues] == [
+        (round(1000 * each.start_in_seconds), round(1000 * each.end_in_seconds))
+        if isinstance(each.start_in_seconds, float)
+        else (time_ms(each.start), time_ms(each.end))
+        for each in captions
+    ]
+    lines = [line for cue in cues for line in cue.content.splitlines()]
+    assert max(len(line.removeprefix("Speaker 2: ")) for line in lines) <= 42
+    assert max(len(cue.content.splitlines()) for cue in cues) == 2
+    spoken = [cue for cue in cues if "word" in cue.content]
+    said = " ".join(cue.content.replace("\n", " ").removeprefix("Speaker 2: ") for cue in spoken)
+    assert said == LONG
+    for cue in spoken[1:]:
+        first = int(cue.content.split()[2].removeprefix("word"))
+        assert ms(cue.start) == 4000 + 250 * first, "a cue begins with its first word"
+    assert "".join(cue.content for cue in cues if "那" in cue.content).replace("\n", "") == CHINESE
+    assert cues[0].content == "Ann <b>: Fish & <chips> → 5 o'clock"
+    assert cues[1].content == "Speaker 2: two lines"
+    assert captions[0].raw_text == "<v Ann &lt;b&gt;>Fish &amp; &lt;chips&gt; --&gt; 5 o'clock"
+    assert captions[1].voice == "Speaker 2"
+
+
+def time_ms(clock: str) -> int:
+    hours, minutes, seconds = clock.split(":")
+    return 1000 * (3600 * int(hours) + 60 * int(minutes)) + round(1000 * float(seconds))
+
+
+def test_json_has_everything(page: Page) -> None:
+    (session,) = json.loads(download(page, "json"))["sessions"]
+    assert session["session"] == "0123456789abcdef"
+    assert session["language"] == "en"
+    assert session["speakers"] == {"0": "Ann <b>"}
+    assert session["duration_ms"] >= 300
+    assert session["unconfirmed"] == []
+    for told, written in zip(TOLD, session["sentences"], strict=True):
+        assert {name: written[name] for name in told} == told
+    assert [each["name"] for each in session["sentences"][:4]] == ["Ann <b>", "Speaker 2", "Speaker 2", None]
+    assert [each["id"] for each in session["sentences"]] == list(range(6))
+
+
+def test_sessions_lie_behind_one_another_and_what_was_not_confirmed_is_marked(page: Page) -> None:
+    page.get_by_label("Hotwords").fill("again")
+    press(page, "Start")
+    expect(page.locator("#status")).to_have_text("Disconnected")
+    cues = read_srt(download(page, "srt"))
+    assert [cue.content for cue in cues[-2:]] == ["again", "(not confirmed) and mo"]
+    assert ms(cues[-2].start) >= 20_000
+    assert len(read_vtt(download(page, "vtt"))) == len(cues)
+    sessions = json.loads(download(page, "json"))["sessions"]
+    assert [len(session["sentences"]) for session in sessions] == [6, 1]
+    assert sessions[1]["unconfirmed"] == [{"text": "and mo", "start_ms": 200}]
+    assert "(not confirmed) and mo" in download(page)
+
+
+def test_the_menu_of_downloads_goes_by_keys_and_closes(page: Page) -> None:
+    button = page.get_by_role("button", name="Download")
+    items = page.get_by_role("menuitem")
+    button.press("ArrowDown")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(items.first).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(items.last).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(items.nth(1)).to_be_focused()
+    with page.expect_download() as started:
+        page.keyboard.press("Enter")
+    assert started.value.suggested_filename.endswith(".srt")
+    expect(items).to_have_count(0)
+    button.press("Enter")
+    expect(items.first).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(items).to_have_count(0)
+    expect(button).to_be_focused()
+    button.click()
+    page.mouse.click(400, 500)
+    expect(items).to_have_count(0)
+    expect(button).to_have_attribute("aria-expanded", "false")
