@@ -26,6 +26,7 @@ const page = {
   unsaved: false,
   zeroFrames: 0,
   following: true,           // the reader is at the end
+  scrollTop: 0,              // when it changed last
 };
 
 const SILENT_MS = 5000;          // after which a server has not answered START is told

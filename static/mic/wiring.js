@@ -41,8 +41,12 @@ function onDockSize() {
   if (page.following) scrollToEnd();
 }
 
+// Only a reader scrolls up. Away from the end without that, more text has come since.
 function onScroll() {
-  page.following = isAtBottom();
+  const { scrollTop } = document.scrollingElement;
+  if (isAtBottom()) page.following = true;
+  else if (scrollTop < page.scrollTop) page.following = false;
+  page.scrollTop = scrollTop;
   if (page.following) $("latest").hidden = true;
 }
 

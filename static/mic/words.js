@@ -28,12 +28,16 @@ class WordTimes {
     this.popup = popup;            // for eyes
     this.spoken = spoken;          // for screen readers, which hear what the keys go to
     this.at = null;                // {row, index} of the word that is shown
+    this.keyed = false;            // whether the keys came here; after a click they scroll, as everywhere
     const { locked } = transcript;
     locked.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") this.showAt(event); });
     locked.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") this.hide(); });
     locked.addEventListener("click", (event) => this.showAt(event));
     locked.addEventListener("keydown", (event) => this.onKey(event));
-    locked.addEventListener("focus", () => { if (locked.matches(":focus-visible")) this.goTo(this.firstOfLast()); });
+    locked.addEventListener("focus", () => {
+      this.keyed = locked.matches(":focus-visible");
+      if (this.keyed) this.goTo(this.firstOfLast());
+    });
     locked.addEventListener("blur", () => this.hide());
     document.addEventListener("scroll", () => { if (this.moved()) this.hide(); }, { passive: true });
     document.addEventListener("pointerdown", ({ target }) => { if (!locked.contains(target)) this.hide(); });
@@ -120,10 +124,10 @@ class WordTimes {
   }
 
   onKey(event) {
-    if (event.target !== this.transcript.locked || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target !== this.transcript.locked || !this.keyed || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") this.hide();
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-    if (!step) return;
+    if (!step || !this.timed.length) return;
     event.preventDefault();
     this.goTo(this.at ? this.next(this.at, step) : this.firstOfLast());
   }

@@ -87,7 +87,9 @@ class Peer:
         self.read_until("START")
         self.tell("started", settings={**SETTINGS, **self.asked, **settings})
 
-    def partial(self, stable: str, unstable: str = "", *, start_ms: int = 0, segment: int | None = None) -> None:
+    def partial(
+        self, stable: str, unstable: str = "", *, start_ms: int = 0, segment: int | None = None
+    ) -> None:
         """Tell what is being said, in the segment after those of the sentences unless given."""
         self.tell(
             "partial", channel=0, segment=len(self.speakers) if segment is None else segment, start_ms=start_ms,

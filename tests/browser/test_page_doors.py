@@ -223,7 +223,9 @@ def test_a_session_token_speaks_under_its_name_and_cannot_be_passed_on(
     press(page, "Copy address")
     hint = page.locator("#overlay-hint")
     expect(hint).to_contain_text("It says: “a session token cannot make another one”.")
-    expect(hint).to_contain_text("can make one for the session studio. Put it behind the address, as #token=TOKEN.")
+    expect(hint).to_contain_text(
+        "can make one for the session studio. Put it behind the address, as #token=TOKEN."
+    )
     expect(page.get_by_label("Address for OBS")).to_have_value(re.compile("[?]session=studio$"))
 
 

@@ -37,23 +37,17 @@ TOLD = [
 
 
 def talk(peer: Peer) -> None:
-    """Scene: whatever is hard to write into subtitles; the second session is cut off."""
+    """Scene: whatever is hard to write into subtitles; a session with hotwords breaks off."""
     peer.begin(language="en")
     peer.read_audio(300)
-    if len(peer.connection.local_address) and not talk_again(peer):
-        peer.result(TOLD)
-        peer.read_until("STOP")
-        peer.finish(TOLD)
-
-
-def talk_again(peer: Peer) -> bool:
-    """Whether the page asked for the second session, by its hotwords; that one breaks off."""
-    if not peer.asked.get("hotwords"):
-        return False
-    peer.result([sentence("again", 0, 200)], "and mo", start_ms=200)
-    peer.read_audio(60)
-    peer.drop()
-    return True
+    if peer.asked.get("hotwords"):
+        peer.result([sentence("again", 0, 200)], "and mo", start_ms=200)
+        peer.read_audio(60)
+        peer.drop()
+        return
+    peer.result(TOLD)
+    peer.read_until("STOP")
+    peer.finish(TOLD)
 
 
 def read_srt(text: str) -> list[srt.Subtitle]:
@@ -94,10 +88,7 @@ def test_subtitles_parse_and_have_all_words_in_lines_that_fit(page: Page) -> Non
     assert all(before.end <= after.start for before, after in pairwise(cues)), "one at a time"
     assert all(cue.start < cue.end for cue in cues)
     assert [(ms(cue.start), ms(cue.end)) for cue in cues] == [
-        (round(1000 * each.start_in_seconds), round(1000 * each.end_in_seconds))
-        if isinstance(each.start_in_seconds, float)
-        else (time_ms(each.start), time_ms(each.end))
-        for each in captions
+        (read_ms(each.start), read_ms(each.end)) for each in captions
     ]
     lines = [line for cue in cues for line in cue.content.splitlines()]
     assert max(len(line.removeprefix("Speaker 2: ")) for line in lines) <= 42
@@ -115,7 +106,7 @@ def test_subtitles_parse_and_have_all_words_in_lines_that_fit(page: Page) -> Non
     assert captions[1].voice == "Speaker 2"
 
 
-def time_ms(clock: str) -> int:
+def read_ms(clock: str) -> int:
     hours, minutes, seconds = clock.split(":")
     return 1000 * (3600 * int(hours) + 60 * int(minutes)) + round(1000 * float(seconds))
 

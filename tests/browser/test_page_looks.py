@@ -152,7 +152,16 @@ def test_the_keyboard_is_enough(open_page: OpenPage) -> None:
             assert page.evaluate(f"getComputedStyle({outline}).outlineStyle") == "solid", reached[-1]
             if reached[-1] == "start":
                 break
-        assert reached == ["source-mic", "device", "language", "hotwords", "more", "with-times", "start"]
+        assert reached == [
+            "overlay",
+            "source-mic",
+            "device",
+            "language",
+            "hotwords",
+            "more-summary",
+            "with-times",
+            "start",
+        ]
         page.keyboard.press("Space")
         expect(page.locator(LOCKED)).to_have_count(1)
         page.keyboard.press("Control+Enter")

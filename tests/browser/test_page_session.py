@@ -73,7 +73,11 @@ def test_the_address_of_the_page_may_name_the_session(open_page: OpenPage) -> No
 
 @pytest.mark.parametrize(
     "answer",
-    ['{"event": "error", "error": "unknown command"}', '{"event": "started"}', '{"sentences": [], "is_final": false}'],
+    [
+        '{"event": "error", "error": "unknown command"}',
+        '{"event": "started"}',
+        '{"sentences": [], "is_final": false}',
+    ],
 )
 def test_a_server_of_protocol_1_is_named(open_page: OpenPage, answer: str) -> None:
     def scene(peer: Peer) -> None:
@@ -104,7 +108,9 @@ def test_a_server_that_does_not_answer_start_is_told_and_nothing_is_lost(open_pa
     with ScriptedServer(scene) as server:
         page = open_page(server.url)
         press(page, "Start")
-        expect(page.locator("#notices")).to_contain_text("has not answered yet. If it stays so, it may speak another")
+        expect(page.locator("#notices")).to_contain_text(
+            "has not answered yet. If it stays so, it may speak another"
+        )
         expect(page.get_by_role("button", name="Cancel")).to_be_visible()
         expect(page.locator(MOVING)).to_have_text("all of it")
         expect(page.locator("#notices")).to_be_empty()
@@ -144,7 +150,10 @@ def test_a_setting_that_is_refused_is_named_and_shown(open_page: OpenPage, field
         expect(page.locator("#status")).to_have_text("Ready")
         start_with_partial(page)
         expect(page.locator(LOCKED)).to_have_count(1)
-        assert server.peers[1].asked[field] == {"language": "en", "hotwords": ["a=>b"], "replacements": {"a": "b"}}[field]
+        assert (
+            server.peers[1].asked[field]
+            == {"language": "en", "hotwords": ["a=>b"], "replacements": {"a": "b"}}[field]
+        )
 
 
 def test_a_replacement_that_is_none_does_not_start(open_page: OpenPage) -> None:

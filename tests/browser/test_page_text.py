@@ -43,7 +43,12 @@ def middle_of(page: Page, needle: str) -> tuple[float, float]:
 def test_what_is_stable_keeps_its_node_and_its_place_until_it_is_locked(
     open_page: OpenPage, options: dict[str, Any]
 ) -> None:
-    steps = [("It was", " the bast"), ("It was", ""), ("It was the", " best of"), (LONG[:60], " something else")]
+    steps = [
+        ("It was", " the bast"),
+        ("It was", ""),
+        ("It was the", " best of"),
+        (LONG[:60], " something else"),
+    ]
     go = threading.Semaphore(0)
 
     def scene(peer: Peer) -> None:
