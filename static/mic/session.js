@@ -55,11 +55,18 @@ class Session {
         break;
       case "final": this.onFinal(message); break;
       case "stopped": this.onStopped(); break;
-      case undefined:      // of protocol 1
-        this.abandon();
-        this.handlers.foreign();
-        break;
+      case undefined: this.onForeign(); break;
     }
+  }
+
+  // A message of protocol 1, or of something else.
+  onForeign() {
+    if (this.started) {
+      this.handlers.unreadable();
+      return;
+    }
+    this.abandon();
+    this.handlers.foreign();
   }
 
   // All audio until then is in texts, or was silence.

@@ -42,6 +42,7 @@ def test_a_session_has_a_name_that_nobody_guesses_and_the_overlay_has_it(open_pa
             press(page, "Stop")
             expect(page.locator("#status")).to_have_text("Finished")
             assert len(server.peers) == count
+        page.on("dialog", lambda dialog: dialog.accept())
         page.reload()
         start_with_partial(page)
         (name,) = {asked_name(peer) for peer in server.peers}
