@@ -38,7 +38,8 @@ def test_a_session_has_a_name_that_nobody_guesses_and_the_overlay_has_it(open_pa
         page.keyboard.press("Escape")
         expect(page.get_by_label("Address for OBS")).to_be_hidden()
         for count in (1, 2):
-            start_with_partial(page)
+            press(page, "Start")
+            expect(page.locator(MOVING)).to_have_text("it was the wor")
             press(page, "Stop")
             expect(page.locator("#status")).to_have_text("Finished")
             assert len(server.peers) == count
