@@ -230,7 +230,7 @@ class Warned(Event):
 class Failed(Event):
     """Something the client should know; the session goes on unless it is fatal: then a Closing follows.
 
-    field: of a START with settings.  channel, segment: whose audio it is about.  protocol: the one in which it is told,
+    field: the setting that is refused.  channel, segment: whose audio it is about.  protocol: the one in which it is told,
     None for that of the session.
     """
 

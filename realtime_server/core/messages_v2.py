@@ -205,7 +205,7 @@ class Warning:
 class Error:
     """Something could not be done. fatal: the connection is closed after it.
 
-    field: of START, if that is what it is about. channel, segment: whose audio, if it is about audio.
+    field: the setting that it is about, if it is about one. channel, segment: whose audio, if it is about audio.
     """
 
     type: ClassVar[Kind] = "error"

@@ -75,7 +75,7 @@ class SessionOptions:
         if request.hotwords and can.hotwords != "full":
             warnings.append(("hotwords", self._hotwords_warning))
         replacements = request.replacements or {}
-        self._check_list("replacements", [*replacements.keys(), *replacements.values()], "replacements")
+        self._check_list("replacements", [*replacements.keys(), *replacements.values()])
         language = default.language
         if request.language is not None:
             language = self._check_language(request.language or None, request.language)
@@ -122,28 +122,29 @@ class SessionOptions:
                 return self._set_hotwords(command.words, upto)
             if isinstance(command, m.SetLanguage):
                 return self._set_language(command.name, upto)
-            self._check_list("replacements", [*command.replacements.keys(), *command.replacements.values()])
+            replacements = command.replacements
+            self._check_list("replacements", [*replacements.keys(), *replacements.values()])
             self.setup = replace(self.setup, replacements=dict(command.replacements))
             return [m.ReplacementsSet(upto=upto, setup=self.setup, replacements=self.replacements)]
-        except ProtocolError as error:
-            return [m.Failed(upto=upto, code="bad_request", message=str(error))]
+        except FieldError as error:
+            return [m.Failed(upto=upto, code="bad_request", message=str(error), field=error.field)]
 
-    def _check_list(self, what: str, words: list[str], field: str | None = None) -> None:
-        """Raise FieldError naming the limit that a list of words passes."""
+    def _check_list(self, what: str, words: list[str]) -> None:
+        """Raise FieldError naming the limit that a list of words passes. what: the field that it is."""
         limits = self._settings.limits
         if len(words) > limits.hotwords:
-            raise FieldError(f"{len(words)} {what} are too many; the limit is {limits.hotwords}", field)
+            raise FieldError(f"{len(words)} {what} are too many; the limit is {limits.hotwords}", what)
         characters = sum(map(len, words))
         if characters > limits.hotword_characters:
             limit = limits.hotword_characters
             raise FieldError(
-                f"{what} of {characters} characters are too long; the limit is {limit} together", field
+                f"{what} of {characters} characters are too long; the limit is {limit} together", what
             )
 
     def _read_hotwords(self, words: Iterable[str]) -> tuple[str, ...]:
         """The words as a recognizer may be given them. Raises FieldError."""
         words = tuple(words)
-        self._check_list("hotwords", list(words), "hotwords")
+        self._check_list("hotwords", list(words))
         safe = tuple(word for word in map(neutralise, words) if word)
         return safe if self._capabilities.hotwords != "none" else ()
 
@@ -163,7 +164,11 @@ class SessionOptions:
         return events
 
     def _set_language(self, name: str, upto: int) -> list[m.Event]:
-        self.setup = replace(self.setup, language=self._check_language(code_of(name), name))
+        try:
+            code = code_of(name)
+        except ProtocolError as error:
+            raise FieldError(str(error), "language") from error
+        self.setup = replace(self.setup, language=self._check_language(code, name))
         return [m.LanguageSet(upto=upto, setup=self.setup, name=name)]
 
     def _check_language(self, code: str | None, name: str) -> str | None:

@@ -45,6 +45,7 @@ def test_too_many_hotwords_are_refused_naming_the_limit(words: tuple[str, ...], 
     (event,) = it.receive_command(m.SetHotwords(words), 0)
     assert isinstance(event, m.Failed)
     assert message in event.message
+    assert event.field == "hotwords"
     assert it.decoding.hotwords == ("a",)
 
 
@@ -81,6 +82,7 @@ def test_a_language_that_cannot_be_is_refused(name: str, capabilities: dict[str,
     (event,) = it.receive_command(m.SetLanguage(name), 0)
     assert isinstance(event, m.Failed)
     assert words in event.message
+    assert event.field == "language"
     assert it.decoding.language is None
 
 
@@ -91,6 +93,7 @@ def test_replacements_are_bounded_like_hotwords() -> None:
     (event,) = it.receive_command(m.SetReplacements({"a": "b", "c": "d"}), 0)
     assert isinstance(event, m.Failed)
     assert "4 replacements" in event.message
+    assert event.field == "replacements"
     assert it.replacements == {"a": "b"}
 
 
