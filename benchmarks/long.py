@@ -6,8 +6,8 @@ out. The wire keeps the encoded sentences, because every message of protocol 1 r
 time per message do grow, and are told without a bound.
 
 Last, a server of its own with the real VAD and the fake engine, and one client on a socket, which sends as fast as it
-is answered: it is AHEAD_S before the latest result. It says two short utterances a minute, so that what protocol 1
-repeats stays small, and neither memory nor CPU may grow. Once more it reads all the time; what grows then is told.
+is answered: it is AHEAD_S before what is in texts. In protocol 2 neither memory nor CPU nor bytes per minute may grow.
+In protocol 1 bytes do, and with them CPU; what grows then is told.
 """
 
 from __future__ import annotations
@@ -51,12 +51,19 @@ SETTINGS = SessionSettings(endpointing=EndpointingOptions.parse("fixed:600"))
 MEMORY_GROWTH, TIME_GROWTH = 1.10, 1.25  # at most
 SIZE_GROWTH = 1.10  # at most, of what protocol 2 sends per second of audio
 SERVER_GROWTH = 1.10  # at most, of memory and CPU
-UTTERANCE_MS = 5000  # where there are few
 AHEAD_S = 5.0  # of audio that was sent, and is in no result
-SERVER = ("--engine", "fake", "--max-session-seconds", "1e6")
+SERVER = (
+    "--engine", "fake", "--fake-decode-ms", "10", "--max-session-seconds", "1e6", "--endpointing", "fixed:600",
+)  # fmt: skip
+STARTS = {1: "START", 2: 'START {"protocol": 2}'}
+FINAL = re.compile(rb'"is_final": ?true|"type": ?"final"')
+TAIL = 4000  # bytes at the end of a message that have its times
 PATIENCE_S = 60.0  # for a result
 Middle = Callable[[Sequence[float]], float]
-DURATION = re.compile(rb'"duration_ms": ?(\d+)')
+HEARD = {
+    1: re.compile(rb'"duration_ms": ?(\d+)'),
+    2: re.compile(rb'"decoded_ms": ?(\d+)'),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,12 +85,12 @@ def run(arguments: argparse.Namespace) -> Report:
     _add_core(report, recording, probabilities, marks)
     _add_wire(report, recording, probabilities, marks)
     server_marks = (EARLY, arguments.session_minutes // 2, arguments.session_minutes)
-    _add_server(report, "server, few sentences", _few(recording), server_marks, at_most=SERVER_GROWTH)
-    _add_server(report, "server, read speech", recording, server_marks, at_most=None)
+    _add_server(report, 2, recording, server_marks, at_most=SERVER_GROWTH)
+    _add_server(report, 1, recording, server_marks, at_most=None)
     report.notes.append(
         "core's memory: what it allocated and still holds (tracemalloc)\n"
         f"CPU per minute: of audio, the median of {AROUND}; of the server their mean, for it is known to 10 ms\n"
-        f"server: with the VAD, over a socket, protocol 1; the client is {AHEAD_S:g} s ahead of the results"
+        f"server: with the VAD, over a socket; the client is {AHEAD_S:g} s ahead of the texts"
     )
     report.conditions = watch.conditions()
     return report
@@ -159,75 +166,93 @@ def _encode(wire: m.Wire, turns: Sequence[Sequence[m.Event]], messages: list[str
 
 
 @dataclass(slots=True)
-class Hour:
+class Hours:
     """What was seen of a server: a value for each minute of audio."""
 
     cpu_ms: list[float] = field(default_factory=list)
     memory_mb: list[float] = field(default_factory=list)
     sent_kb: list[float] = field(default_factory=list)  # per second of audio
     sentences: int = 0
-
-
-def _few(recording: Recording) -> Recording:
-    """Two utterances a minute, each another one."""
-    places = range(0, recording.ms - UTTERANCE_MS, UTTERANCE_MS)
-    quiet = speech.quiet(30_000 - UTTERANCE_MS)
-    return speech.join(part for at in places for part in (recording.cut(at, at + UTTERANCE_MS), quiet))
+    took_s: float = 0.0
 
 
 def _add_server(
-    report: Report, name: str, recording: Recording, marks: Sequence[int], *, at_most: float | None
+    report: Report, protocol: int, recording: Recording, marks: Sequence[int], *, at_most: float | None
 ) -> None:  # fmt: skip
+    name = f"server, protocol {protocol}"
     with served(SERVER) as server:
-        seen = uvloop.run(_hear(recording, server.url, server.pid, marks[-1]))
+        seen = uvloop.run(hear(recording, server.url, server.pid, marks[-1], protocol))
         report.notes += server.troubles()
     _add_times(report, f"{name}: CPU per minute", seen.cpu_ms, marks, at_most=at_most, middle=statistics.mean)
-    for mark in marks:
-        report.add(f"{name}: memory at minute {mark}", _median(seen.memory_mb, mark), "MB")
-    growth = _median(seen.memory_mb, marks[-1]) / _median(seen.memory_mb, marks[0])
-    report.add(f"{name}: memory, growth", growth, "times", at_most=at_most)
-    for mark in (marks[0], marks[-1]):
-        report.add(f"{name}: messages at minute {mark}", _median(seen.sent_kb, mark), "kB/s")
+    for what, values, unit in (("memory", seen.memory_mb, "MB"), ("messages", seen.sent_kb, "kB/s")):
+        for mark in marks:
+            report.add(f"{name}: {what} at minute {mark}", _median(values, mark), unit)
+        growth = _median(values, marks[-1]) / _median(values, marks[0])
+        report.add(f"{name}: {what}, growth", growth, "times", at_most=at_most)
     report.add(f"{name}: sentences", seen.sentences)
+    report.add(f"{name}: times the speed of speech", 60 * marks[-1] / seen.took_s)
 
 
-async def _hear(recording: Recording, url: str, pid: int, minutes: int) -> Hour:
+async def hear(recording: Recording, url: str, pid: int, minutes: int, protocol: int) -> Hours:
     """Send minutes of audio, and look at the server after each."""
-    seen, log, place = Hour(), swarm.Log(), swarm.read_url(url)
+    seen, log, place = Hours(), swarm.Log(), swarm.read_url(url)
     frames = swarm.pack(recording.samples[: len(recording.samples) // PACKET * PACKET])
-    loop = asyncio.get_running_loop()
-    _, peer = await loop.create_connection(lambda: swarm.Peer(log), place.host, place.port)
+    loop, began_s = asyncio.get_running_loop(), time.monotonic()
+    _, peer = await loop.create_connection(lambda: Listener(log, protocol), place.host, place.port)
     peer.connect(place)
     await peer.opened
-    peer.say("START")
-    before, heard_s, last = Usage.of(pid), 0.0, b""
+    peer.say(STARTS[protocol])
+    before = Usage.of(pid)
     for packet in range(minutes * MINUTE):
         peer.write(frames[packet % len(frames)])
-        sent_s = (packet + 1) * PACKET / SAMPLE_RATE
-        async with asyncio.timeout(PATIENCE_S):
-            while sent_s - heard_s > AHEAD_S:
-                await asyncio.sleep(0.001)
-                if peer.results:
-                    last = peer.results[-1][1]
-                    heard_s = _duration_s(last)
-                    peer.results.clear()
-                if peer.is_closed:
-                    raise swarm.ClientError(f"the connection was lost after {sent_s:.0f} s of audio")
+        await peer.wait_heard((packet + 1) * PACKET / SAMPLE_RATE - AHEAD_S)
         if (packet + 1) % MINUTE == 0:
             after = Usage.of(pid)
             seen.cpu_ms.append(1000 * (after.cpu_s - before.cpu_s))
             seen.memory_mb.append(after.rss_mb)
             seen.sent_kb.append(log.bytes / 60 / 1000)
             before, log.bytes = after, 0
-    seen.sentences = last.count(b'"start":')
+    seen.took_s = time.monotonic() - began_s
+    peer.say("STOP")
+    seen.sentences = await peer.count_sentences()
     await peer.close()
     return seen
 
 
-def _duration_s(message: bytes) -> float:
-    found = DURATION.search(message, max(0, len(message) - 4000)) or DURATION.search(message)
-    assert found
-    return int(found[1]) / 1000
+class Listener(swarm.Peer):
+    """Keeps nothing but how far the texts are, whatever comes."""
+
+    def __init__(self, log: swarm.Log, protocol: int) -> None:
+        super().__init__(log)
+        self._heard, self._heard_s, self._more = HEARD[protocol], 0.0, asyncio.Event()
+        self._final: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def wait_heard(self, seconds: float) -> None:
+        """Wait until so many seconds are in texts, or were silence. Raises ClientError."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self._heard_s < seconds:
+                if self.is_closed:
+                    raise swarm.ClientError(f"the connection was lost after {self._heard_s:.0f} s of audio")
+                self._more.clear()
+                await self._more.wait()
+
+    async def count_sentences(self) -> int:
+        """How many the final has."""
+        async with asyncio.timeout(PATIENCE_S):
+            return (await self._final).count(b'"text":')
+
+    def receive_text(self, payload: bytes, now_s: float) -> None:
+        """See Peer."""
+        if found := self._heard.search(payload, max(0, len(payload) - TAIL)):
+            self._heard_s = int(found[1]) / 1000
+            self._more.set()
+        if FINAL.search(payload):
+            self._final.set_result(payload)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See Peer."""
+        super().connection_lost(error)
+        self._more.set()
 
 
 def _add_times(

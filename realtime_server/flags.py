@@ -239,8 +239,8 @@ def _add_limits(add: Add) -> None:
     add("--max-sessions", type=count, default=server.max_sessions, metavar="N",
         help="connections at once; more get HTTP 503 (default: %(default)s)")
     add("--max-late-seconds", type=lateness, default=server.late_s, metavar="S",
-        help="newcomers get HTTP 503 while finals wait longer than this for the recognizer, or partials 2.5 times as "
-             "long; 0: whatever they do (default: %(default)g)")
+        help="newcomers get HTTP 503 while finals wait longer than this for the recognizer, or partials or the age of "
+             "texts are 2.5 times as long; 0: whatever they do (default: %(default)g)")
     add("--max-viewers", type=count, default=server.max_viewers, metavar="N",
         help="readers of sessions at once, beside their speakers (default: %(default)s)")
     add("--keep-transcripts-seconds", type=span, default=server.keep_transcripts_s, metavar="S",

@@ -40,6 +40,7 @@ class Snapshot:
     in_engine: Mapping[str, int]  # decodes that the engine has, by kind
     engine_up: bool
     engine_silent_s: float
+    late: bool  # newcomers are refused for the sake of those inside
     vad: Staffed | None = None  # if voice activity has processes of its own
 
 
@@ -155,6 +156,7 @@ class _Known:
         yield _gauge(
             "engine_silent_seconds", "Since the recognizer has jobs and answers none", now.engine_silent_s
         )
+        yield _gauge("late", "Whether newcomers are refused because texts are late", now.late)
         jobs = GaugeMetricFamily("realtime_server_jobs", "Decodes not answered", labels=("place", "kind"))
         for place, by_kind in (("line", now.in_line), ("engine", now.in_engine)):
             for kind in KINDS:

@@ -30,6 +30,7 @@ def snapshot() -> Snapshot:
     return Snapshot(
         about={"version": "1", "engine": 'a "fake"'}, counts=counts, sessions=2, max_sessions=100, ready=False,
         in_line={"partial": 13, "file": 15}, in_engine={"final": 14}, engine_up=True, engine_silent_s=1.5,
+        late=True,
     )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def test_what_is_known_is_read_when_somebody_asks() -> None:
         "partials_total folded": 7, "partials_total cancelled": 8, "flagged_total recovered": 9,
         "flagged_total truncated": 10, "flagged_total failed": 11, "decode_failures_total": 12,
         "jobs partial line": 13, "jobs partial engine": 0, "jobs final engine": 14, "jobs file line": 15,
-        "engine_up": 1, "engine_silent_seconds": 1.5, "vad_workers": 0, "vad_worker_restarts_total": 0,
+        "engine_up": 1, "engine_silent_seconds": 1.5, "late": 1, "vad_workers": 0, "vad_worker_restarts_total": 0,
     }.items()  # fmt: skip
     found = values(Metrics(lambda: replace(snapshot(), vad=Workers())))
     assert (found["vad_workers"], found["vad_worker_restarts_total"]) == (16, 17)

@@ -47,9 +47,10 @@ def add_server(
 
 
 def add_front(report: Report, outcome: Outcome) -> None:
-    """What of the server's CPU its event loop's process used, of the one core that it can."""
-    if outcome.front_cores is not None:
-        report.add("of it the event loop's process", 100 * outcome.front_cores, "%")
+    """What of the server's CPU and memory its event loop's process has; it can use one core."""
+    if outcome.front_cores is not None and outcome.ended.front:
+        report.add("of the CPU the event loop's process", 100 * outcome.front_cores, "%")
+        report.add("of the memory the event loop's process", outcome.ended.front.rss_mb, "MB")
 
 
 def add_clients(report: Report, outcome: Outcome) -> None:

@@ -193,10 +193,14 @@ class Peer(asyncio.Protocol):
                 self.answered.set()
         elif frame.opcode is Opcode.TEXT:
             self._log.messages += 1
-            if RESULT in payload:
-                self.results.append((now_s, payload))
-            else:
-                self.answers.put_nowait(json.loads(payload))
+            self.receive_text(payload, now_s)
+
+    def receive_text(self, payload: bytes, now_s: float) -> None:
+        """A message came."""
+        if RESULT in payload:
+            self.results.append((now_s, payload))
+        else:
+            self.answers.put_nowait(json.loads(payload))
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():

@@ -2,9 +2,11 @@
 
 Theory. What a busy recognizer has no room for waits in line (dispatch.py). How long finals wait tells whether sentences
 are locked in time; how long partials wait tells how far their interval is stretched, as a session asks for none while
-one waits. Either is late when more than one in twenty of those that waited in the last WINDOW_S waited longer than its
-bound, which is to say that their 95th percentile is above it; what waits longer than that now counts as well. FEW of
-them say nothing. Nobody is late for the later sentences of a client that sends faster than it is decoded.
+one waits. How old texts are when they are told says the rest: decodes that take long themselves, a voice activity
+network or an event loop that does not keep up. Any of the three is late when more than one in twenty of the last
+WINDOW_S were beyond its bound, which is to say that their 95th percentile is; what waits longer than that now counts as
+well. FEW of them say nothing. Nobody is late for a client that sends faster than it is decoded: neither its later
+sentences count, nor the age of audio that could not have been spoken yet (receipts.py).
 
 The door has three states:
 
@@ -13,7 +15,7 @@ The door has three states:
     AJAR      one newcomer per TRICKLE_S is   -> CLOSED when something is late; OPEN after WINDOW_S
 
 The gap between the bounds and their halves keeps it from flapping. AJAR does so, too: what newcomers cost is seen only
-once they speak, and all who were refused come back at about the same time.
+once they speak, and all who were refused come back at about the same time. Nobody is late for an empty server.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ from enum import Enum, auto
 WINDOW_S = 10.0
 FEW = 3
 SHARE = 0.05  # that may be late
-PARTIALS = 2.5  # partials may wait so many times as long as finals
+TEXTS = 2.5  # partials may wait so many times as long as finals, and texts be so many times as old
 TRICKLE_S = 1.0
 CALM = 0.5  # of a bound
 
+TEXT = "text"  # the kind of a text's age
 Wait = tuple[str, float]  # kind, seconds
 
 
@@ -53,13 +56,14 @@ class Lateness:
         waiting: Callable[[], Iterable[Wait]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._bounds = {"final": bound_s, "partial": PARTIALS * bound_s} if bound_s else {}
+        others_s = TEXTS * (bound_s or 0)
+        self._bounds = {"final": bound_s, "partial": others_s, TEXT: others_s} if bound_s else {}
         self._waiting, self._clock = waiting, clock
         self._seconds: deque[tuple[float, Counter[tuple[str, float]]]] = deque()
         self._door, self._ajar_s, self._admitted_s = Door.OPEN, 0.0, -TRICKLE_S
 
     def receive_wait(self, kind: str, waited_s: float) -> None:
-        """A job had its turn, or was taken out of the line, after so long."""
+        """A job had its turn, or was taken out of the line, after so long; or a TEXT was told that was so old."""
         if kind not in self._bounds:
             return
         now_s = self._clock()
@@ -71,6 +75,11 @@ class Lateness:
     def receive_newcomer(self) -> None:
         """Somebody was let in."""
         self._admitted_s = self._clock()
+
+    def receive_empty(self) -> None:
+        """Nobody is inside: there is nobody to be late for."""
+        self._seconds.clear()
+        self._door = Door.OPEN
 
     @property
     def problem(self) -> str | None:

@@ -23,9 +23,7 @@ class ServerOptions:
     send_timeout_s: float = 30.0  # a client that reads nothing for so long is dropped
     close_s: float = 5.0  # for a client to answer a close
     shutdown_s: float = 20.0  # for the finals of all sessions
-    late_s: float | None = (
-        2.0  # nobody is let in while finals wait longer for the recognizer; None: never mind
-    )
+    late_s: float | None = 2.0  # nobody is let in while finals wait longer, see lateness.py; None: never mind
 
     def __post_init__(self) -> None:
         require_positive(self, ("max_sessions", "max_message_bytes", "ping_s", "ping_timeout_s"))

@@ -2,29 +2,38 @@
 
 Samples are counted over the whole connection. A session's clock begins where its START stood among them, whether it
 was obeyed at once or behind an unanswered STOP.
+
+Audio may come faster than anybody speaks: a recording, or what a bad network held back. Its texts are old by its
+client's doing. So samples are also due: when they came, or when they could have been spoken behind those before them,
+whichever is later. Speaking is taken to be a tenth faster than it is, so that what a burst put off is made up for.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
+from realtime_server.core.segments import SAMPLE_RATE
+
 STEP_S = 0.05  # frames that come closer than this share a mark: it bounds the marks, and the error
+SPOKEN_S = 0.9 / SAMPLE_RATE  # per sample
 
 
 class Receipts:
-    """Marks of how many samples had been received, and when the first of them came."""
+    """Marks of how many samples had been received, when the first of them came, and when the last was due."""
 
     def __init__(self) -> None:
-        self._marks: deque[tuple[int, float]] = deque()
+        self._marks: deque[tuple[int, float, float]] = deque()
+        self._due_s = 0.0
         self._starts: deque[int] = deque()  # of sessions that have not begun
         self._received = self._base = 0
 
     def receive_audio(self, samples: int, now_s: float) -> None:
         """Samples came."""
         self._received += samples
+        self._due_s = max(self._due_s, now_s) + samples * SPOKEN_S
         if self._marks and now_s - self._marks[-1][1] < STEP_S:
             now_s = self._marks.pop()[1]
-        self._marks.append((self._received, now_s))
+        self._marks.append((self._received, now_s, self._due_s))
 
     def receive_start(self) -> None:
         """START came: what follows belongs to the session that it will begin."""
@@ -38,7 +47,13 @@ class Receipts:
     def age_s(self, sample: int, now_s: float) -> float:
         """How long ago this sample of the session was received; 0 for one that was not."""
         position = self._base + sample
-        return next((now_s - at_s for received, at_s in self._marks if received >= position), 0.0)
+        return next((now_s - at_s for received, at_s, _ in self._marks if received >= position), 0.0)
+
+    def late_s(self, sample: int, now_s: float) -> float:
+        """For how long this sample of the session has been due; 0 for one that is not."""
+        position = self._base + sample
+        due = (now_s - due_s for received, _, due_s in self._marks if received >= position)
+        return max(0.0, next(due, 0.0))
 
     def forget(self, sample: int) -> None:
         """Nobody will ask for samples before this one any more."""

@@ -277,9 +277,15 @@ class RealtimeServer:
             return "stopping", "the server is stopping; connect to another or try again later"
         if len(self.hub.sessions) + len(self._opening) >= self.hub.max_sessions:
             return "full", f"the server is full ({self.hub.max_sessions} sessions); try again later"
-        if late := self.dispatcher.lateness.problem:
+        if late := self._late():
             return "late", late
         return None
+
+    def _late(self) -> str | None:
+        lateness = self.dispatcher.lateness
+        if not self.hub.sessions and not self._opening:
+            lateness.receive_empty()
+        return lateness.problem
 
     # --- what operators are told --------------------------------------------------------------------------
 
@@ -299,5 +305,6 @@ class RealtimeServer:
             in_engine=self.dispatcher.running,
             engine_up=self._engine.healthy,
             engine_silent_s=self.dispatcher.silent_s,
+            late=self._late() is not None,
             vad=self._scorer if isinstance(self._scorer, Staffed) else None,
         )

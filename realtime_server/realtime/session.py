@@ -50,6 +50,7 @@ from realtime_server.realtime.audio_input import AudioInput, check_resampling
 from realtime_server.realtime.dispatch import Dispatcher, Ticket
 from realtime_server.realtime.event_log import EventLog
 from realtime_server.realtime.lags import Lags
+from realtime_server.realtime.lateness import TEXT
 from realtime_server.realtime.options import Clocks
 from realtime_server.realtime.patience import Progressing, answer_in_time, answer_in_turn
 from realtime_server.realtime.receipts import Receipts
@@ -244,19 +245,24 @@ class RealtimeASRSession:
                 self._lags = Lags()
             case m.PartialChanged():
                 age_s = self._receipts.age_s(event.end, now_s)
-                if self._metrics and event.text:
-                    self._metrics.observe_lag("partial", age_s)
+                if event.text:
+                    self._observe_text("partial", event.end, now_s)
                 event = replace(event, lag_ms=self._note_lag(age_s))
             case m.Progress():
                 event = replace(event, lag_ms=self._note_lag(self._receipts.age_s(event.upto, now_s)))
-            case m.SegmentLocked() if self._metrics and any(s.text for s in event.sentences):
-                kind = "eager" if event.eager else "final"
-                self._metrics.observe_lag(kind, self._receipts.age_s(event.noticed, now_s))
+            case m.SegmentLocked() if any(s.text for s in event.sentences):
+                self._observe_text("eager" if event.eager else "final", event.noticed, now_s)
             case m.Stopped():
                 p50, p95 = self._lags.quantile(0.5), self._lags.quantile(0.95)
                 event = replace(event, totals=replace(event.totals, lag_p50_ms=p50, lag_p95_ms=p95))
         self._receipts.forget(event.upto)
         return event
+
+    def _observe_text(self, kind: str, sample: int, now_s: float) -> None:
+        """A text is told whose newest sound is this sample."""
+        self._dispatcher.lateness.receive_wait(TEXT, self._receipts.late_s(sample, now_s))
+        if self._metrics:
+            self._metrics.observe_lag(kind, self._receipts.age_s(sample, now_s))
 
     def _note_lag(self, age_s: float) -> int:
         self._lags.add(1000 * age_s)

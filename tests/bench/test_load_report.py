@@ -59,7 +59,7 @@ def test_a_step_has_what_a_reader_notices_and_what_it_cost() -> None:
     assert math.isnan(found["speech end to locked, p50"])  # STOP follows the only utterance
     assert found["takes with a final"] == 100
     assert (found["server CPU, of a core"], found["client CPU, of a core"]) == (50, 25)
-    assert found["of it the event loop's process"] == 25
+    assert found["of the CPU the event loop's process"] == 25
     assert (found["messages to clients"], found["bytes to clients"]) == (3, 0.3)
 
 

@@ -191,6 +191,27 @@ async def test_a_worker_that_hangs_is_replaced() -> None:
     assert np.array_equal(np.concatenate(scores), score(AUDIO))
 
 
+async def test_a_worker_that_is_slow_keeps_its_own_streams_waiting_and_no_other(two: WorkerScorer) -> None:
+    await two.score(job(AUDIO[:FRAME], first=True, session="before both are known to be up"))
+    await until_up(two, 2)
+    begun = [jobs([20], session) for session in "abcd"]
+    scores = [[await two.score(first)] for first, _ in begun]
+    slow = {session for session in "abcd" if two._streams[session][0].worker is two._workers[0]}
+    assert len(slow) == 2
+    os.kill(two.pids[0], signal.SIGSTOP)
+    rest = [asyncio.create_task(two.score(second)) for _, second in begun]
+    async with asyncio.timeout(SOON_S):
+        await asyncio.gather(
+            *(task for task, session in zip(rest, "abcd", strict=True) if session not in slow)
+        )
+    assert sum(task.done() for task in rest) == 2
+    os.kill(two.pids[0], signal.SIGCONT)
+    async with asyncio.timeout(SOON_S):
+        ends = await asyncio.gather(*rest)
+    for found, end in zip(scores, ends, strict=True):
+        assert np.array_equal(np.concatenate([*found, end]), score(AUDIO))
+
+
 async def test_a_job_that_brings_workers_down_is_not_tried_for_ever(scorer: WorkerScorer) -> None:
     await scorer.score(job(AUDIO[:FRAME], first=True))
     os.kill(scorer.pids[0], signal.SIGSTOP)

@@ -35,6 +35,7 @@ from tests.realtime.harness import HANGS_S, Client, eventually
 SNAPSHOT = Snapshot(
     about={}, counts=SessionCounts(), sessions=3, max_sessions=4, ready=True, in_line={}, in_engine={},
     engine_up=True, engine_silent_s=0.0,
+    late=False,
 )  # fmt: skip
 LIVE = LiveService(
     port=10_095,

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from realtime_server.core.jobs import Samples
 from realtime_server.demo import load_client
 from realtime_server.engines.fake import FakeEngine
+from realtime_server.realtime.server import ServerOptions
 from tests.audio import pcm16, silence, speech_pattern, tone
 from tests.realtime.harness import BY_CLIENT, PATIENCE_S, Message, eventually, serving, texts
 
@@ -159,6 +160,21 @@ async def test_a_reader_that_leaves_at_the_final_takes_no_slot_and_harms_nobody(
             await eventually(lambda: service.sessions == 0)
         async with service.client() as client:
             assert texts(await client.transcribe(tone(0.5))) == ["one"]
+
+
+async def test_pings_off_and_a_long_silence() -> None:
+    """It never pings, says nothing for much longer than the server waits for a dead client, and goes on."""
+    options = ServerOptions(ping_s=0.05, ping_timeout_s=0.2)
+    async with serving(options=options) as service, service.client(ping_interval=None) as client:
+        await client.say("START")
+        await client.hear(tone(1.0))
+        await asyncio.sleep(1.0)
+        await client.hear(tone(1.0))
+        await client.say("STOP")
+        final = await client.final()
+        await client.event("stopped")
+    assert texts(final) == ["one two three four"]
+    assert final["duration_ms"] == 2000
 
 
 async def test_a_reader_that_reads_nothing_before_it_has_sent_everything() -> None:

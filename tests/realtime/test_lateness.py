@@ -53,9 +53,16 @@ def test_nothing_is_late_before_anything_has_waited(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "bound_s"), [("final", BOUND_S), ("partial", 2.5 * BOUND_S), ("eager", None), ("file", None)]
+    ("kind", "bound_s"),
+    [
+        ("final", BOUND_S),
+        ("partial", 2.5 * BOUND_S),
+        ("text", 2.5 * BOUND_S),
+        ("eager", None),
+        ("file", None),
+    ],
 )
-def test_finals_and_partials_have_bounds(world: World, kind: str, bound_s: float | None) -> None:
+def test_finals_and_partials_and_texts_have_bounds(world: World, kind: str, bound_s: float | None) -> None:
     world.waits(kind, *[bound_s or 1000.0] * 50)
     assert world.admits
     world.waits(kind, *[1.01 * (bound_s or 1000.0)] * 50)
@@ -87,6 +94,13 @@ def test_what_waits_now_counts_with_what_has_waited(world: World) -> None:
 def test_what_was_long_ago_is_forgotten(world: World) -> None:
     world.waits("final", *[3.0] * FEW)
     world.now_s += WINDOW_S
+    assert world.admits
+
+
+def test_nobody_is_late_for_an_empty_server(world: World) -> None:
+    world.waits("text", *[30.0] * FEW)
+    assert not world.admits
+    world.lateness.receive_empty()
     assert world.admits
 
 
@@ -178,10 +192,35 @@ async def test_newcomers_are_refused_while_it_is_late_and_those_inside_go_on() -
         assert (ready.status, "late" in str(ready.json["reason"])) == (503, True)
         assert b'refused_total{reason="late"} 1.0' in (await ask(service, "/metrics")).body
         assert await asyncio.gather(*inside) == [["one two"]] * 8
-        service.server.dispatcher.lateness._clock = lambda: time.monotonic() + WINDOW_S
+        await eventually(lambda: service.sessions == 0)
         assert (await ask(service, "/ready")).status == 200
         async with service.client() as client:
             assert texts(await client.transcribe(tone(1.0))) == ["one two"]
+
+
+async def test_newcomers_are_refused_while_texts_are_late_though_nothing_waits_in_line() -> None:
+    """Each decode takes longer than a text may be old; then no longer, and the door opens, a little at first."""
+    engine = FakeEngine(slots=32, decode_s=0.4)
+    async with serving(engine, options=ServerOptions(late_s=0.1)) as service, service.client() as speaker:
+        lateness = service.server.dispatcher.lateness
+        await speaker.say("START")
+        speaking = asyncio.create_task(speaker.hear(tone(60.0), pace=1.0))
+        await eventually(lambda: service.server.why_not_ready())
+        with pytest.raises(InvalidStatus, match="503"):
+            async with service.client():
+                pass
+        assert service.server.dispatcher.waiting.total() == 0
+        assert b"realtime_server_late 1.0" in (await ask(service, "/metrics")).body
+        engine._decode_s = 0.0
+        lateness._clock = lambda: time.monotonic() + WINDOW_S
+        async with service.client():
+            assert "one by one" in str(service.server.why_not_ready())
+        lateness._clock = lambda: time.monotonic() + 2 * WINDOW_S
+        assert (await ask(service, "/ready")).status == 200
+        assert b"realtime_server_late 0.0" in (await ask(service, "/metrics")).body
+        speaking.cancel()
+        await speaker.say("STOP")
+        await speaker.event("stopped")
 
 
 async def test_it_can_be_switched_off() -> None:
@@ -198,14 +237,14 @@ async def test_it_can_be_switched_off() -> None:
         assert await asyncio.gather(*inside) == [["one two"]] * 30
 
 
-async def test_a_client_that_sends_faster_than_it_is_decoded_makes_nobody_late() -> None:
-    engine = FakeEngine(slots=1, decode_s=0.1)
-    async with serving(engine, options=ServerOptions(late_s=0.2)) as service:
-        async with service.client() as client:
-            await client.say("START")
-            for _ in range(20):
-                await client.say(pcm16(tone(1.0)), pcm16(0.0 * tone(1.0)))
-            await eventually(lambda: service.server.dispatcher.waiting["final"] > 15)
-            await client.say("STOP")
-            assert len((await client.final())["sentences"]) == 20
+@pytest.mark.parametrize("slots", [1, 32])
+async def test_a_client_that_sends_faster_than_it_is_decoded_makes_nobody_late(slots: int) -> None:
+    """Its sentences wait for each other in line, or each is told long after its audio came."""
+    engine = FakeEngine(slots=slots, decode_s=0.1 * slots**0.5)
+    async with serving(engine, options=ServerOptions(late_s=0.1)) as service, service.client() as client:
+        await client.say("START")
+        for _ in range(20):
+            await client.say(pcm16(tone(1.0)), pcm16(0.0 * tone(1.0)))
+        await client.say("STOP")
+        assert len((await client.final())["sentences"]) == 20
         assert service.server.why_not_ready() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from realtime_server.realtime.receipts import STEP_S, Receipts
 
 S = 16_000
@@ -29,6 +31,42 @@ def test_a_session_behind_another_begins_where_its_start_stood() -> None:
     assert receipts.age_s(S, 10.0) == 8.0
     receipts.begin()
     assert receipts.age_s(1, 10.0) == 6.0
+
+
+def test_audio_that_comes_as_it_is_spoken_is_due_a_frame_after_it_came() -> None:
+    receipts = begun()
+    for tenth in range(100):
+        receipts.receive_audio(S // 10, 100.0 + tenth / 10)  # the frame's 0.1 s count for 0.09
+    assert [receipts.late_s(second * S, 120.0) for second in (1, 10)] == pytest.approx([19.01, 10.01])
+    assert receipts.late_s(10 * S + 1, 120.0) == 0.0
+
+
+def test_audio_that_comes_faster_is_due_when_it_could_have_been_spoken() -> None:
+    receipts = begun()
+    for _ in range(10):
+        receipts.receive_audio(S, 100.0)
+    assert receipts.late_s(10 * S, 101.0) == 0.0
+    assert receipts.late_s(10 * S, 110.0) == pytest.approx(1.0)
+    receipts.forget(10 * S)
+    receipts.receive_audio(S, 200.0)
+    assert receipts.late_s(11 * S, 205.0) == pytest.approx(4.1)
+
+
+def test_what_a_burst_put_off_is_made_up_for() -> None:
+    """Three seconds that a network held back; then as it is spoken, until only the frame's own time is left."""
+    receipts = begun()
+    receipts.receive_audio(3 * S, 100.0)
+    for second in range(1, 40):
+        receipts.receive_audio(S, 100.0 + second)
+    assert receipts.late_s(4 * S, 110.0) == pytest.approx(110.0 - 103.6)
+    assert receipts.late_s(42 * S, 150.0) == pytest.approx(150.0 - 139.9)
+
+
+def begun() -> Receipts:
+    receipts = Receipts()
+    receipts.receive_start()
+    receipts.begin()
+    return receipts
 
 
 def test_what_is_forgotten_and_what_comes_close_takes_no_room() -> None:
