@@ -7,7 +7,6 @@ activity in the front end's process, then, where the server has the flag, in pro
 
 from __future__ import annotations
 
-import argparse
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,6 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.live_clients import Crowd, Told, takes_for
 from benchmarks.gpu.live_server import FRONT, WORKERS
 from benchmarks.gpu.programs import Program, started
-from realtime_server import flags
 from realtime_server.bench.accounting import without_text
 from realtime_server.bench.climbing import PARTIALS, Step
 from realtime_server.bench.figures import Figure, Report
@@ -76,9 +74,7 @@ def measure(bench: Bench) -> Report:
     plan = plan_of(bench)
     report = bench.report("live", f"one engine, {plan.load.title}; place of the voice activity, streams")
     report.notes += NOTES
-    workers = bench.live.vad_workers if has_vad_workers() else 0
-    if bench.live.vad_workers and not workers:
-        report.notes.append("this server has no --vad-workers")
+    workers = bench.live.vad_workers
     with Crowd(plan.processes, bench.live.speech) as crowd, serving(bench, vad_workers=workers) as server:
         report.add("start", server.took_s, "s", case="engine")
         places, first = [FRONT, *([WORKERS] if workers else [])], plan.first
@@ -274,9 +270,3 @@ def _usage(look: profiling.Look) -> Usage:
     """Of all processes together."""
     whole = look.processes.values()
     return Usage(look.at_s, sum(cpu_s for _, cpu_s, _ in whole), sum(mb for _, _, mb in whole))
-
-
-def has_vad_workers() -> bool:
-    parser = argparse.ArgumentParser()
-    flags.add_arguments(parser)
-    return "--vad-workers" in parser.format_help()

@@ -21,7 +21,6 @@ from benchmarks.gpu.live import (
     Spot,
     add,
     climb,
-    has_vad_workers,
     held,
     plan_of,
     serving,
@@ -58,7 +57,7 @@ def measure(bench: Bench) -> Report:
         if bench.left_s < START_S + CLOSING_S + plan.step_s:
             report.notes.append("no time was left for our server")
             return report
-        workers = bench.live.vad_workers if has_vad_workers() and not bench.tiny else 0
+        workers = 0 if bench.tiny else bench.live.vad_workers
         with serving(bench, vad_workers=workers, interval_ms=INTERVAL_MS) as server:
             report.add("start", server.took_s, "s", case=OURS)
             spot = Spot(bench, crowd, server, OURS, server.urls[FRONT])

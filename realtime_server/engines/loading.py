@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -165,6 +165,9 @@ def load_scorer(options: EngineOptions, kind: str) -> Scorer:
     if options.vad_workers:
         from realtime_server.engines.vad_workers import WorkerScorer
 
+        for package in ("kaldi_native_fbank", "onnxruntime"):  # imported by the processes alone
+            if importlib.util.find_spec(package) is None:
+                raise _missing(ModuleNotFoundError(name=package), "embedded")
         return WorkerScorer(weights.find("fsmn-vad", options.vad_model), options.vad_workers)
     try:
         from realtime_server.engines.vad import FsmnScorer

@@ -11,7 +11,7 @@ import pytest
 from realtime_server.core.jobs import Embeddings, EmbedJob, Window
 from realtime_server.engines.base import Embedder
 from realtime_server.engines.fake import FakeEmbedder
-from realtime_server.engines.loading import SpeakerOptions, load_embedder
+from realtime_server.engines.loading import EngineOptions, SpeakerOptions, load_embedder, load_scorer
 from realtime_server.errors import ConfigurationError, WeightsError
 from realtime_server.models.speaker_network import CAMPPLUS_FILE, ERES2NETV2_FILE
 from tests.models.speaker import weights_folder
@@ -38,6 +38,22 @@ def test_the_fake_needs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigurationError, match="threads"):
         SpeakerOptions(threads=0)
+
+
+def test_workers_for_loudness_and_less_than_none_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--vad fsmn only"):
+        load_scorer(EngineOptions(vad_workers=1), "level")
+    with pytest.raises(ConfigurationError, match="negative"):
+        EngineOptions(vad_workers=-1)
+
+
+@pytest.mark.parametrize("package", ["kaldi_native_fbank", "onnxruntime"])
+def test_what_workers_lack_is_told_before_they_are_started(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf"'{package}' is not installed; run: .*embedded"):
+        load_scorer(EngineOptions(vad_workers=1), "fsmn")
 
 
 @pytest.mark.embedded
