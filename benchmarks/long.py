@@ -62,7 +62,7 @@ PATIENCE_S = 60.0  # for a result
 Middle = Callable[[Sequence[float]], float]
 HEARD = {
     1: re.compile(rb'"duration_ms": ?(\d+)'),
-    2: re.compile(rb'"decoded_ms": ?(\d+)'),
+    2: re.compile(rb'"(?:decoded_ms|end_ms)": ?(\d+)'),  # of progress, which only new audio brings; of texts
 }
 
 
@@ -244,7 +244,7 @@ class Listener(swarm.Peer):
     def receive_text(self, payload: bytes, now_s: float) -> None:
         """See Peer."""
         if found := self._heard.search(payload, max(0, len(payload) - TAIL)):
-            self._heard_s = int(found[1]) / 1000
+            self._heard_s = max(self._heard_s, int(found[1]) / 1000)
             self._more.set()
         if FINAL.search(payload):
             self._final.set_result(payload)
