@@ -6,6 +6,7 @@ was obeyed at once or behind an unanswered STOP.
 Audio may come faster than anybody speaks: a recording, or what a bad network held back. Its texts are old by its
 client's doing. So samples are also due: when they came, or when they could have been spoken behind those before them,
 whichever is later. Speaking is taken to be a tenth faster than it is, so that what a burst put off is made up for.
+And a client may fall silent, and only then end what it said: nothing of that was due before.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Receipts:
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, float, float]] = deque()
-        self._due_s = 0.0
+        self._due_s = self._closed_s = 0.0
         self._starts: deque[int] = deque()  # of sessions that have not begun
         self._received = self._base = 0
 
@@ -39,6 +40,10 @@ class Receipts:
         """START came: what follows belongs to the session that it will begin."""
         self._starts.append(self._received)
 
+    def receive_close(self, now_s: float) -> None:
+        """The client ended what it had said, or was silent for so long that it counts as that."""
+        self._closed_s = now_s
+
     def begin(self) -> None:
         """The session of the oldest START has begun: its samples are meant from now on."""
         self._base = self._starts.popleft()
@@ -52,8 +57,8 @@ class Receipts:
     def late_s(self, sample: int, now_s: float) -> float:
         """For how long this sample of the session has been due; 0 for one that is not."""
         position = self._base + sample
-        due = (now_s - due_s for received, _, due_s in self._marks if received >= position)
-        return max(0.0, next(due, 0.0))
+        due_s = next((due_s for received, _, due_s in self._marks if received >= position), now_s)
+        return max(0.0, now_s - max(due_s, self._closed_s))
 
     def forget(self, sample: int) -> None:
         """Nobody will ask for samples before this one any more."""

@@ -139,6 +139,7 @@ class RealtimeASRSession:
             return
         with self._guarded():
             self._feed_audio(self._input.receive_end())
+            self._receipts.receive_close(asyncio.get_running_loop().time())
             self._protocol.receive_end()
             self._turn()
 
@@ -202,6 +203,8 @@ class RealtimeASRSession:
         elif isinstance(command, m.Stop):
             self._feed_audio(self._input.receive_end())
             self._input = AudioInput(AudioFormat())  # what follows belongs to no session
+        if isinstance(command, m.Stop | m.Commit):
+            self._receipts.receive_close(asyncio.get_running_loop().time())
         self._protocol.receive_command(command)
 
     def _feed_audio(self, samples: Channels) -> None:
@@ -378,6 +381,7 @@ class RealtimeASRSession:
             self._stall = loop.call_later(left_s, self._check_stall)
             return
         self._stall = None
+        self._receipts.receive_close(loop.time())
         with self._guarded():
             self._protocol.receive_stall()
             self._turn()

@@ -13,8 +13,9 @@ from websockets.exceptions import InvalidStatus
 from realtime_server.engines.fake import FakeEngine
 from realtime_server.realtime.lateness import FEW, TRICKLE_S, WINDOW_S, Lateness, Wait
 from realtime_server.realtime.server import ServerOptions
+from realtime_server.realtime.session import Clocks
 from tests.audio import pcm16, tone
-from tests.realtime.harness import eventually, serving, texts
+from tests.realtime.harness import BY_CLIENT, eventually, serving, texts
 from tests.realtime.test_http import ask
 
 BOUND_S = 2.0
@@ -212,10 +213,11 @@ async def test_newcomers_are_refused_while_texts_are_late_though_nothing_waits_i
         assert service.server.dispatcher.waiting.total() == 0
         assert b"realtime_server_late 1.0" in (await ask(service, "/metrics")).body
         engine._decode_s = 0.0
-        lateness._clock = lambda: time.monotonic() + WINDOW_S
+        later_s = time.monotonic() + WINDOW_S
+        lateness._clock = lambda: later_s
         async with service.client():
             assert "one by one" in str(service.server.why_not_ready())
-        lateness._clock = lambda: time.monotonic() + 2 * WINDOW_S
+        later_s += WINDOW_S
         assert (await ask(service, "/ready")).status == 200
         assert b"realtime_server_late 0.0" in (await ask(service, "/metrics")).body
         speaking.cancel()
@@ -241,10 +243,28 @@ async def test_it_can_be_switched_off() -> None:
 async def test_a_client_that_sends_faster_than_it_is_decoded_makes_nobody_late(slots: int) -> None:
     """Its sentences wait for each other in line, or each is told long after its audio came."""
     engine = FakeEngine(slots=slots, decode_s=0.1 * slots**0.5)
-    async with serving(engine, options=ServerOptions(late_s=0.1)) as service, service.client() as client:
+    async with serving(engine, options=ServerOptions(late_s=0.2)) as service, service.client() as client:
         await client.say("START")
         for _ in range(20):
             await client.say(pcm16(tone(1.0)), pcm16(0.0 * tone(1.0)))
         await client.say("STOP")
         assert len((await client.final())["sentences"]) == 20
+        assert service.server.why_not_ready() is None
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "STOP", None])
+async def test_a_client_that_is_silent_before_it_ends_its_sentence_makes_nobody_late(end: str | None) -> None:
+    """Its audio is due after 0.45 s, and would be late 1 s later."""
+    clocks, options = Clocks(stall_s=2.0), ServerOptions(late_s=0.4)
+    async with serving(options=options, clocks=clocks, settings=BY_CLIENT) as service, service.client():
+
+        async def speak() -> list[str]:
+            async with service.client() as client:
+                await client.say("START", pcm16(tone(0.5)))
+                if end:
+                    await asyncio.sleep(2.0)
+                    await client.say(end)
+                return await client.sentences(1)
+
+        assert await asyncio.gather(*(speak() for _ in range(FEW))) == [["one"]] * FEW
         assert service.server.why_not_ready() is None

@@ -62,6 +62,15 @@ def test_what_a_burst_put_off_is_made_up_for() -> None:
     assert receipts.late_s(42 * S, 150.0) == pytest.approx(150.0 - 139.9)
 
 
+def test_what_a_client_ended_after_a_silence_was_not_due_before() -> None:
+    receipts = begun()
+    receipts.receive_audio(S, 100.0)
+    receipts.receive_close(105.0)
+    assert receipts.late_s(S, 106.0) == pytest.approx(1.0)
+    receipts.receive_audio(S, 110.0)
+    assert receipts.late_s(2 * S, 115.0) == pytest.approx(4.1)
+
+
 def begun() -> Receipts:
     receipts = Receipts()
     receipts.receive_start()
