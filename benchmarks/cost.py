@@ -41,7 +41,7 @@ from realtime_server.realtime.dispatch import Dispatcher
 from realtime_server.realtime.server import RealtimeServer, ServerOptions
 from realtime_server.resources import find_resource
 
-PACE = 5.0  # times the speed of speech: ten streams make the events of fifty
+PACE = 5.0  # times the speed of speech: 24 streams make the events of 120
 TEXT = "we had nothing before us "
 MESSAGE_PACKETS = 8  # packets per message of the bare socket, about as many as the service sends
 RESULT = '{"sentences":[],"partial":"%s","partial_start_ms":0,"duration_ms":0,"is_final":false}' % (TEXT * 8)
@@ -65,7 +65,7 @@ class Feed:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this benchmark."""
-    parser.add_argument("--streams", type=int, default=10, help="at the same time (default: %(default)s)")
+    parser.add_argument("--streams", type=int, default=24, help="at the same time (default: %(default)s)")
     parser.add_argument("--seconds", type=int, default=30, help="of audio per stream (default: %(default)s)")
 
 
