@@ -164,11 +164,11 @@ async def test_a_reader_that_leaves_at_the_final_takes_no_slot_and_harms_nobody(
 
 async def test_pings_off_and_a_long_silence() -> None:
     """It never pings, says nothing for much longer than the server waits for a dead client, and goes on."""
-    options = ServerOptions(ping_s=0.05, ping_timeout_s=0.5)
+    options = ServerOptions(ping_s=0.1, ping_timeout_s=1.0)
     async with serving(options=options) as service, service.client(ping_interval=None) as client:
         await client.say("START")
         await client.hear(tone(1.0))
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.5)
         await client.hear(tone(1.0))
         await client.say("STOP")
         final = await client.final()
