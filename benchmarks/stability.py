@@ -84,8 +84,8 @@ def _not_in_place(before: str, after: str) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the recordings."""
     parser.add_argument(
-        "recordings",
-        nargs="*",
+        "--recordings",
+        nargs="+",
         type=Path,
         metavar="FILE",
         help="recordings of speech (default: the fetched ones)",

@@ -230,8 +230,8 @@ class Warned(Event):
 class Failed(Event):
     """Something the client should know; the session goes on unless it is fatal: then a Closing follows.
 
-    field: the setting that is refused.  channel, segment: whose audio it is about.  protocol: the one in which it is told,
-    None for that of the session.
+    field: the setting that is refused.  channel, segment: whose audio it is about.  protocol: the one in which it is
+    told, None for that of the session.
     """
 
     code: str
