@@ -101,6 +101,7 @@ class RealtimeASRSession:
         self._input = AudioInput(AudioFormat())
         self._receipts, self._lags = Receipts(), Lags()
         self._ended = asyncio.Event()
+        self._takes = True  # until `end`, which takes the last out of the resampler
         self._running: dict[int, Run] = {}  # by the job's id
         self._tasks: set[asyncio.Task[None]] = set()  # theirs, and those told to stop that have not yet
         self._stall: asyncio.TimerHandle | None = None
@@ -126,7 +127,7 @@ class RealtimeASRSession:
 
         After `end`, do nothing.
         """
-        if self._ended.is_set():
+        if self._ended.is_set() or not self._takes:
             return
         with self._guarded():
             for item in self._wire.decode(frame):
@@ -135,8 +136,9 @@ class RealtimeASRSession:
 
     def end(self) -> None:
         """No more will come: what was heard is decoded and told, then `messages` ends."""
-        if self._ended.is_set():
+        if self._ended.is_set() or not self._takes:
             return
+        self._takes = False
         with self._guarded():
             self._feed_audio(self._input.receive_end())
             self._receipts.receive_close(asyncio.get_running_loop().time())

@@ -116,6 +116,22 @@ async def test_after_the_end_nothing_more_is_taken(ending: str) -> None:
     assert asyncio.all_tasks() == before
 
 
+async def test_audio_that_comes_after_the_end_costs_no_text_at_any_rate() -> None:
+    """A client speaks on while the server stops: its resampler has given out its last."""
+    async with session(FakeEngine(decode_s=0.05)) as live:
+        live.feed('START {"protocol": 2, "sample_rate": 8000}')
+        live.feed(pcm16(tone(1.0)))  # two seconds at that rate
+        live.end()
+        live.feed(pcm16(tone(0.2)))
+        live.end()
+        messages = await read(live)
+    assert live.closing
+    assert live.closing.close_code == 1012
+    (told,) = (message for message in messages if message["type"] == "final")
+    assert [sentence["text"] for sentence in told["sentences"]] == ["one two three four"]
+    assert told["duration_ms"] == 2000
+
+
 async def test_the_end_is_reached_though_nobody_reads() -> None:
     async with session() as live:
         live.feed("START")
