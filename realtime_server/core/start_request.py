@@ -57,10 +57,11 @@ def _parse(text: str) -> Mapping[str, Any]:
         raise ValueError(f"{name} is not JSON")
 
     def refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            name = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-            raise FieldError(f"{shorten(name)} is given twice", shorten(name))
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise FieldError(f"{shorten(name)} is given twice", shorten(name))
+            found[name] = value
         return found
 
     try:
@@ -90,7 +91,15 @@ def _read_fields(given: Mapping[str, Any], readers: Mapping[str, Reader], within
             shown = shorten(within + name)
             known = ", ".join(within + known for known in readers)
             raise FieldError(f"unknown field {shown}; known are {known}", shown)
-    return {name: readers[name](value, within + name) for name, value in given.items()}
+    return {name: _read_field(readers[name], value, within + name) for name, value in given.items()}
+
+
+def _read_field(reader: Reader, value: Any, field: str) -> Any:
+    """Read one field. Raises FieldError, also of a value that is not nested too deeply to be read, but to be shown."""
+    try:
+        return reader(value, field)
+    except RecursionError as error:
+        raise FieldError(f"{field} is nested too deeply", field) from error
 
 
 # --- readers of one value: each returns it, or raises FieldError ----------------------------------------------

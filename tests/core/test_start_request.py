@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -134,6 +135,47 @@ def test_what_is_no_such_object_is_refused(text: str, field: str | None, words: 
     assert isinstance(refused, Invalid)
     assert (refused.field, refused.protocol) == (field, 2)
     assert words in refused.message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        ('{"protocol": 2, "hotwords": ', "}", "hotwords"),
+        ('{"protocol": 2, "endpointing": {"mode": ', "}}", "endpointing.mode"),
+    ],
+)
+def test_a_value_of_any_depth_is_refused(before: str, after: str, field: str) -> None:
+    """Somewhere on the way are depths that can be read and cannot be written."""
+    told = set()
+    for depth in range(2, sys.getrecursionlimit() + 20):
+        refused = read_start(before + "[" * depth + "]" * depth + after)
+        assert isinstance(refused, Invalid)
+        assert refused.field in (field, None)
+        assert refused.protocol == 2
+        told.add(refused.message[:30])
+    assert len(told) > 1
+
+
+def test_a_field_that_is_too_deep_to_be_shown_is_named() -> None:
+    """Whatever a Python's limits for reading and for writing are."""
+
+    def show(value: Any, **_: Any) -> str:
+        raise RecursionError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json, "dumps", show)
+        refused = read_start('{"protocol": 2, "endpointing": {"mode": [[]]}}')
+    assert isinstance(refused, Invalid)
+    assert (refused.field, refused.protocol) == ("endpointing.mode", 2)
+    assert refused.message == "endpointing.mode is nested too deeply"
+
+
+def test_the_first_of_many_fields_that_is_repeated_is_found_in_one_pass() -> None:
+    names = [*map(str, range(200_000)), "199999", "0"]
+    # Looking back from each to all before it would take half an hour here.
+    refused = read_start("{" + ",".join(f'"{name}": 1' for name in names) + "}")
+    assert isinstance(refused, Invalid)
+    assert refused.message == "199999 is given twice"
 
 
 def test_resuming_has_its_place_and_is_refused() -> None:
