@@ -1,6 +1,7 @@
 """The command `realtime-server`, which is `python -m realtime_server` too.
 
-Signals wait until its packages are imported: a process that is told to stop meanwhile ends in its own way.
+Signals wait until its packages are imported: a process that is told to stop meanwhile ends in its own way, and one
+that is told to read its files again goes on.
 """
 
 import signal
@@ -8,7 +9,7 @@ import signal
 
 def main() -> int:
     """Run it; return its exit code."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     from realtime_server.cli import main as run
 
     return run()

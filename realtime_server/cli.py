@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     memory.share_heaps()
     try:
+        if arguments.run is not _serve:  # which listens for it
+            ending.let_hangup_in()
         if arguments.run not in (_serve, cli_transcribe.run):  # these let signals in when they listen
             ending.let_signals_in()
         code: int = arguments.run(arguments)
@@ -90,8 +92,9 @@ def _load_and_serve(arguments: argparse.Namespace) -> None:
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
     doors = Doors(settings.doors)
-    if settings.doors.reloads and hasattr(signal, "SIGHUP"):
+    if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: doors.reload())  # it may come while a model is loaded
+        ending.let_hangup_in()
     logger.info("loading the recognizer '%s'", settings.engine.engine)
     scorer = load_scorer(settings.engine, settings.vad)
     embedder = load_embedder_if_possible(settings.speaker, settings.speakers) if settings.speakers else None
@@ -106,7 +109,7 @@ async def _serve_until_signal(
     """Serve, then close what serves, in bounded time; the process ends here if that hangs."""
     stop = asyncio.Event()
     _listen_for_signals(stop)
-    if settings.doors.reloads and hasattr(signal, "SIGHUP"):
+    if hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, doors.reload)
     try:
         settings = config.fit_engine(settings, engine.capabilities)

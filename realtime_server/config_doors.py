@@ -83,6 +83,8 @@ class Doors:
 
     def reload(self) -> None:
         """Read tokens and certificates again, for those who come from now on; what cannot be read stays as it was."""
+        if not self._config.reloads:
+            logger.info("there is nothing to read again: no --token-file and no --tls-cert is given")
         parts = (
             ("tokens stay as they were", self._reload_tokens), ("certificate stays as it was", self._reload_tls)
         )  # fmt: skip

@@ -74,6 +74,12 @@ def let_signals_in() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
+def let_hangup_in() -> None:
+    """The same for SIGHUP, which tells a server to read its files again."""
+    if hasattr(signal, "SIGHUP"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
+
+
 @contextmanager
 def at_once_on_signals(code: int | None = None) -> Iterator[None]:
     """Let a signal end the process at once inside the block, unless somebody else listens for it there.

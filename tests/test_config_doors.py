@@ -153,5 +153,7 @@ def test_tokens_are_read_again_and_a_bad_file_changes_nothing(
     assert good == "read the tokens again: garden"
 
 
-def test_with_nothing_to_read_again_nothing_is() -> None:
+def test_with_nothing_to_read_again_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     Doors(read().doors).reload()
+    assert caplog.messages == ["there is nothing to read again: no --token-file and no --tls-cert is given"]

@@ -120,9 +120,40 @@ def test_commands_that_listen_for_no_signal_end_as_programs_do(tmp_path: Path) -
     assert told.returncode == 130
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP here")
+@pytest.mark.parametrize("when", ["realtime_server.cli", "realtime_server.engines.loading", "load"])
+def test_a_server_that_is_told_at_the_beginning_to_read_its_files_again_goes_on(
+    when: str, tmp_path: Path
+) -> None:
+    command = early(signal.SIGHUP, when, *SERVE)
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        log = ""
+        for line in process.stderr:
+            log += line
+            if "ready: " in line:
+                process.terminate()
+        assert process.wait(PATIENCE_S) == 0, log
+    assert log.count("there is nothing to read again") == 1
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP here")
+@pytest.mark.parametrize("command", [TRANSCRIBE, ("models", "list")])
+def test_commands_that_read_nothing_again_end_with_their_terminal(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "talk.wav").write_bytes(wav(tone(1.0)))
+    told = run_early(signal.SIGHUP, "realtime_server.cli", *command, folder=tmp_path)
+    assert told.returncode == -signal.SIGHUP
+
+
 def run_early(number: int, when: str, *command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    code = [sys.executable, "-c", EARLY, str(int(number)), when, *command]
+    code = early(number, when, *command)
     return subprocess.run(code, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def early(number: int, when: str, *command: str) -> list[str]:
+    return [sys.executable, "-c", EARLY, str(int(number)), when, *command]
 
 
 # --- recordings on the command line -----------------------------------------------------------------------

@@ -82,3 +82,16 @@ async def test_certificate_and_tokens_change_under_a_session(tmp_path: Path) -> 
     log = "".join(server.log)
     assert "refused 127.0.0.1: this token is not valid here" in log
     assert not any(secret in log for secret in (OLD, NEW))
+
+
+async def test_a_server_without_such_files_goes_on() -> None:
+    async with served() as server:
+        async with server.client() as client:
+            await client.say("START")
+            server.signal(signal.SIGHUP)
+            await server.until_logged("there is nothing to read again")
+            await client.hear(tone(0.5))
+            await client.say("STOP")
+            assert texts(await client.final()) == ["one"]
+        server.signal(signal.SIGTERM)
+        assert await server.exit_code(60) == 0
