@@ -1,6 +1,7 @@
 """What is in force in a session: settings that a client gives with START, and those that it changes by commands.
 
-A bare START keeps what commands have set before; one with settings begins from the server's own.
+A bare START has what commands have set before, and nothing of what a START with settings has asked for; one with
+settings begins from the server's own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SessionOptions:
             partials=settings.partials, words=settings.options.words, speakers=settings.speakers,
             confidence=settings.options.logprobs,
         )  # fmt: skip
-        self.setup = self._default
+        self.setup = self._commanded = self._default  # commanded: what a bare START begins with
 
     @property
     def decoding(self) -> DecodingOptions:
@@ -62,10 +63,7 @@ class SessionOptions:
 
     def begin(self, start: m.Start) -> Setup:
         """A session begins: return what is in force in it."""
-        kept, default = self.setup, self._default
-        self.setup = start.setup or replace(
-            default, language=kept.language, hotwords=kept.hotwords, replacements=kept.replacements
-        )
+        self.setup = start.setup or self._commanded
         return self.setup
 
     def _prepare(self, request: StartRequest) -> m.Start:
@@ -124,10 +122,14 @@ class SessionOptions:
                 return self._set_language(command.name, upto)
             replacements = command.replacements
             self._check_list("replacements", [*replacements.keys(), *replacements.values()])
-            self.setup = replace(self.setup, replacements=dict(command.replacements))
+            self._set(replacements=dict(replacements))
             return [m.ReplacementsSet(upto=upto, setup=self.setup, replacements=self.replacements)]
         except FieldError as error:
             return [m.Failed(upto=upto, code="bad_request", message=str(error), field=error.field)]
+
+    def _set(self, **values: Any) -> None:
+        """Put values in force, now and in sessions that a bare START begins."""
+        self.setup, self._commanded = replace(self.setup, **values), replace(self._commanded, **values)
 
     def _check_list(self, what: str, words: list[str]) -> None:
         """Raise FieldError naming the limit that a list of words passes. what: the field that it is."""
@@ -155,7 +157,7 @@ class SessionOptions:
         return "this recognizer cannot use hotwords: they are ignored"
 
     def _set_hotwords(self, words: tuple[str, ...], upto: int) -> list[m.Event]:
-        self.setup = replace(self.setup, hotwords=self._read_hotwords(words))
+        self._set(hotwords=self._read_hotwords(words))
         safe = tuple(word for word in map(neutralise, words) if word)
         events: list[m.Event] = [m.HotwordsSet(upto=upto, setup=self.setup, words=safe)]
         if safe and self._capabilities.hotwords != "full" and not self._warned:
@@ -168,7 +170,7 @@ class SessionOptions:
             code = code_of(name)
         except ProtocolError as error:
             raise FieldError(str(error), "language") from error
-        self.setup = replace(self.setup, language=self._check_language(code, name))
+        self._set(language=self._check_language(code, name))
         return [m.LanguageSet(upto=upto, setup=self.setup, name=name)]
 
     def _check_language(self, code: str | None, name: str) -> str | None:

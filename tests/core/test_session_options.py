@@ -232,6 +232,25 @@ def test_a_bare_start_keeps_what_commands_have_set_and_nothing_else() -> None:
     )
 
 
+def test_what_commands_have_set_outlives_a_start_with_settings_and_what_that_has_set_does_not() -> None:
+    it = SessionOptions(SERVER, CAPABILITIES)
+    for command in (m.SetLanguage("zh"), m.SetHotwords(("b",)), m.SetReplacements({"a": "b"})):
+        it.receive_command(command, 0)
+    start = it.prepare(StartRequest(language="en", hotwords=("c",), replacements={"c": "d"}))
+    assert isinstance(start, m.Start)
+    it.begin(start)
+    assert (it.setup.language, it.setup.hotwords, it.setup.replacements) == ("en", ("c",), {"c": "d"})
+    it.receive_command(m.SetHotwords(("e",)), 0)
+    assert it.setup.hotwords == ("e",)
+    assert it.setup.replacements == {"c": "d"}
+    assert it.begin(m.Start()) == Setup(
+        language="zh", hotwords=("e",), replacements={"a": "b"}, endpointing=SERVER.endpointing, speakers=True
+    )
+    it.begin(start)
+    it.receive_command(m.SetHotwords(tuple("abcd")), 0)
+    assert it.begin(m.Start()).hotwords == ("e",), "what was refused is not kept"
+
+
 def test_words_are_decoded_where_speakers_need_them_and_told_where_they_were_asked_for() -> None:
     it = SessionOptions(SERVER, CAPABILITIES)
     assert it.decoding.words
