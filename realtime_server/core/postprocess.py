@@ -29,6 +29,9 @@ _TOKEN = re.compile(r"<\|[^<>|\s]{0,64}\|>|</?(?:s|unk|pad|bos|eos|mask|sep)>", 
 # reach 10 syllables, Japanese 11 morae, Korean 9 syllables, one character each; alphabets reach 35 letters
 # and spaces (400 words a minute); digits are said one by one, or stand for fewer syllables ("a hundred").
 WIDE_PER_S, DIGITS_PER_S, LETTERS_PER_S = 12.0, 15.0, 40.0
+LONGEST_REPLACED = (
+    10_000  # characters that replacements may make of a text, ten times what fits into 30 s of speech
+)
 SLACK_S = 1.0  # what a segment's edges may have cut off
 
 LONGEST_UNIT = 256  # characters of the longest unit looked for: a long sentence
@@ -136,15 +139,21 @@ def _between(codes: NDArray[np.uint32], low: int, high: int) -> NDArray[np.bool_
 def replace(text: str, replacements: Mapping[str, str]) -> str:
     """Replace every key by its value, left to right in one pass, the longest key first.
 
-    What a replacement wrote is not looked at again. Keys match exactly, inside words too; an empty key never.
+    What a replacement wrote is not looked at again. Keys match exactly, inside words too; an empty key never. A
+    replacement that would make the text longer than LONGEST_REPLACED is not made.
     """
     lengths = sorted({len(key) for key in replacements if key}, reverse=True)
-    pieces, position = [], 0
+    pieces, position, size = [], 0, len(text)
     while position < len(text):
         candidates = (text[position : position + length] for length in lengths)
-        found = next((key for key in candidates if key in replacements), None)
-        pieces.append(text[position] if found is None else replacements[found])
-        position += 1 if found is None else len(found)
+        found = next((key for key in candidates if key in replacements), text[position])
+        written = replacements.get(found, found)
+        growth = len(written) - len(found)
+        if growth > 0 and size + growth > LONGEST_REPLACED:
+            written, growth = found, 0
+        pieces.append(written)
+        position += len(found)
+        size += growth
     return "".join(pieces)
 
 

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realtime_server.core.jobs import Finish
-from realtime_server.core.postprocess import LONGEST_UNIT, Cleaned, clean, neutralise, replace
+from realtime_server.core.postprocess import (
+    LONGEST_REPLACED,
+    LONGEST_UNIT,
+    Cleaned,
+    clean,
+    neutralise,
+    replace,
+)
 
 SPOKEN = [
     "我的号码是八八八八八八八八请你记一下好的谢谢你啊",
@@ -182,6 +189,27 @@ def test_replacement_does_not_depend_on_the_order_of_the_keys(
 ) -> None:
     backwards = dict(reversed(replacements.items()))
     assert replace(text, replacements) == replace(text, backwards)
+
+
+def test_replacements_do_not_multiply_a_text_without_bound() -> None:
+    """Those that are too long for what is left keep what was recognised; shorter ones behind them are made."""
+    long = "X" * 990
+    assert replace("e" * 100 + "abc", {"e": long, "ab": "y"}) == long * 10 + "e" * 90 + "yc"
+    exact = "X" * (LONGEST_REPLACED - 1)
+    assert replace("ee", {"e": exact}) == exact + "e"
+    assert replace("ee", {"e": exact + "X"}) == "ee"
+
+
+def test_a_text_that_is_longer_by_itself_stays_whole() -> None:
+    text = "ab" * LONGEST_REPLACED
+    assert replace(text, {"a": "xx", "b": "y"}) == "ay" * LONGEST_REPLACED
+
+
+@given(
+    st.text("abc", max_size=30), st.dictionaries(st.text("abc", max_size=3), st.text("abc", max_size=2_000))
+)
+def test_any_text_stays_within_the_bound(text: str, replacements: dict[str, str]) -> None:
+    assert len(replace(text, replacements)) <= LONGEST_REPLACED
 
 
 # Text from users
