@@ -29,9 +29,7 @@ _TOKEN = re.compile(r"<\|[^<>|\s]{0,64}\|>|</?(?:s|unk|pad|bos|eos|mask|sep)>", 
 # reach 10 syllables, Japanese 11 morae, Korean 9 syllables, one character each; alphabets reach 35 letters
 # and spaces (400 words a minute); digits are said one by one, or stand for fewer syllables ("a hundred").
 WIDE_PER_S, DIGITS_PER_S, LETTERS_PER_S = 12.0, 15.0, 40.0
-LONGEST_REPLACED = (
-    10_000  # characters that replacements may make of a text, ten times what fits into 30 s of speech
-)
+LONGEST_REPLACED = 10_000  # characters that replacements may make of a text: ten minutes of speech have fewer
 SLACK_S = 1.0  # what a segment's edges may have cut off
 
 LONGEST_UNIT = 256  # characters of the longest unit looked for: a long sentence
