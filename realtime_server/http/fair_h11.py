@@ -120,15 +120,19 @@ class FairH11(H11Protocol):
         self._refuse(RequestError("this is no HTTP request that can be understood"))
 
     def _refuse(self, error: RequestError) -> None:
-        response = error.response
-        headers = [*response.raw_headers, (b"connection", b"close")]
-        for event in (
-            h11.Response(status_code=response.status_code, headers=headers),
-            h11.Data(data=bytes(response.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer has begun
+            response = error.response
+            headers = [*response.raw_headers, (b"connection", b"close")]
+            for event in (
+                h11.Response(status_code=response.status_code, headers=headers),
+                h11.Data(data=bytes(response.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
         self._refused = True
+        if self.cycle:  # a request is at work whose body went wrong: for the application, its client has left
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         if self.transport.can_write_eof():
             self.transport.write_eof()
             self.loop.call_later(LEAVING_S, self.transport.close)

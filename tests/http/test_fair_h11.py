@@ -138,6 +138,25 @@ async def test_what_is_no_http(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
+@pytest.mark.parametrize("path", ["GET /health", "POST /asr", "GET /nowhere"])
+async def test_a_body_that_is_no_body(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whether it is noticed before the application begins, or after it has answered."""
+    head = f"{path} HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+    head += "Transfer-Encoding: chunked\r\n\r\n"
+    async with serving() as files:
+        async with speaking(files) as (reader, writer):
+            writer.write(f"{head}ZZZ\r\n".encode())
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        async with speaking(files) as (reader, writer):
+            writer.write(f"{head}1\r\n-\r\n".encode())
+            answer = b"" if path == "POST /asr" else await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"ZZZ\r\n")
+            answer += await reader.read()
+            assert answer.count(b"HTTP/1.1 ") == 1
+        await eventually(lambda: files.service.running == 0)
+    assert not caplog.records
+
+
 # --- a client that sends no more --------------------------------------------------------------------------
 
 
