@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -22,6 +23,7 @@ from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.errors import ConfigurationError
 from realtime_server.http.app import LiveService, make_app
 from realtime_server.http.fair_h11 import FairH11
+from realtime_server.http.fair_websocket import FairWebSocket
 from realtime_server.http.options import HttpOptions
 from realtime_server.http.service import FileService
 from realtime_server.http.taps import Taps
@@ -31,6 +33,7 @@ from realtime_server.offline.transcriber import Transcriber
 
 GRACE_S = 2.0  # for requests that were cancelled to tell their clients
 LEFT_S = 1  # for connections without a request, at the end
+HANDSHAKE_S = 10.0  # of TLS
 # A peer that is silent is asked whether it lives; one that acknowledges nothing for a minute is gone, also one that
 # never takes its answer.
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
@@ -46,7 +49,7 @@ class HttpServer:
         self._service, self._reader, self._options = service, reader, service.options
         self._taps = taps
         config = uvicorn.Config(
-            DropsUnread(app, service), http=FairH11, ws="websockets-sansio", lifespan="off",
+            DropsUnread(app, service), http=FairH11, ws=FairWebSocket, lifespan="off",
             log_config=None, log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=LEFT_S, ws_max_size=self._options.message_bytes, ws_per_message_deflate=False,
             proxy_headers=False,  # the door reads them, if it is told to
@@ -87,8 +90,11 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """Lets signals be the program's business, and says when it listens."""
 
+    handshake_s = HANDSHAKE_S
+
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
 
     @contextmanager
@@ -97,9 +103,27 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
-        await super().startup(sockets)
+        """Listen, as uvicorn does, but for handshakes of TLS, which it would give a minute."""
+        config, loop = self.config, asyncio.get_running_loop()
+        handshake_s = self.handshake_s if config.ssl else None
+
+        def connect() -> asyncio.Protocol:
+            return FairH11(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        self.servers = [
+            await loop.create_server(
+                connect, sock=each, ssl=config.ssl, backlog=config.backlog,
+                ssl_handshake_timeout=handshake_s,
+            )
+            for each in sockets or ()
+        ]  # fmt: skip
+        self.started = True
         self.listening.set()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether to log it: clients without a request who do not answer the goodbye of TLS at the end are no error."""
+    return not (str(record.msg).startswith("Cancel %s running task") and record.args == (0,))
 
 
 def build(

@@ -138,7 +138,7 @@ async def serve_call(websocket: WebSocket, taps: Taps, reception: Reception) -> 
             connection = _Connection(websocket, taps, reception, visitor)
             code, reason = await connection.run(begin)
             with suppress(WebSocketDisconnect, RuntimeError):  # it may have left
-                await websocket.close(code, reason[:120])
+                await websocket.close(code, reason)
     except (AdmissionError, BusyError, RequestError) as error:
         response = explain(error).response
         del response.headers["content-length"]  # uvicorn adds it, and some versions do not look

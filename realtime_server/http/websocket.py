@@ -60,7 +60,7 @@ async def serve_websocket(websocket: WebSocket, service: FileService) -> None:
             return
         with suppress(WebSocketDisconnect, RuntimeError):  # it may have left meanwhile
             await websocket.send_json({"event": "error", "error": str(told)})
-            await websocket.close(CLOSE_CODES.get(told.code or "", 1011), str(told)[:120])
+            await websocket.close(CLOSE_CODES.get(told.code or "", 1011), str(told))
 
 
 class _Connection:

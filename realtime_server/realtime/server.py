@@ -41,6 +41,7 @@ from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.realtime.addresses import ToView, read_address
 from realtime_server.realtime.connection import SessionConnection
 from realtime_server.realtime.dispatch import Dispatcher
+from realtime_server.realtime.fair_connection import FairConnection
 from realtime_server.realtime.health import Health
 from realtime_server.realtime.http_answers import (
     HttpAnswers,
@@ -110,7 +111,7 @@ class RealtimeServer:
         try:
             self._server = await serve(
                 self._handle, options.host, options.port,
-                process_request=self._answer_request, process_response=self._admit,
+                create_connection=FairConnection, process_request=self._answer_request, process_response=self._admit,
                 max_size=options.max_message_bytes, compression=None, close_timeout=options.close_s,
                 ping_interval=None, logger=quiet, server_header=None, ssl=self.tls,
             )  # fmt: skip
