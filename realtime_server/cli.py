@@ -12,7 +12,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import realtime_server
-from realtime_server import __version__, cli_models, cli_transcribe, config, demo, ending, flags, memory
+from realtime_server import (
+    __version__,
+    cli_models,
+    cli_transcribe,
+    config,
+    demo,
+    descriptors,
+    ending,
+    flags,
+    memory,
+)
 from realtime_server.bench import load
 from realtime_server.config_doors import Doors
 from realtime_server.engines.base import Embedder, Engine, Scorer
@@ -91,6 +101,7 @@ def _load_and_serve(arguments: argparse.Namespace) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
+    descriptors.raise_limit()
     doors = Doors(settings.doors)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: doors.reload())  # it may come while a model is loaded
@@ -236,9 +247,11 @@ async def _until_stopped(server: RealtimeServer, stop: asyncio.Event) -> bool:
     """Wait for a signal; True if the recognizer died instead."""
     watching = asyncio.create_task(server.wait_died())
     watching.add_done_callback(lambda _: stop.set())
+    counting = asyncio.create_task(descriptors.watch())
     await stop.wait()
     died = watching.done()
     watching.cancel()
+    counting.cancel()
     return died
 
 
