@@ -9,8 +9,8 @@ caller alone. Both become 8 kHz mu-law, sent in pieces of 20 ms at the pace of s
 printed as a viewer of the session sees it, each sentence with its time and track; with --json its messages, one a line.
 
 The server must run with --http-port. Exit status: 0 the call was taken to its end, 1 it was not, 2 wrong arguments or
-unusable audio. Needs client_python.py beside it, numpy and websockets>=15; soxr unless the file has 8 kHz (the extra
-realtime-server[files]).
+unusable audio. Needs client_python.py beside it, numpy and websockets>=15; soxr unless the file has 8 kHz. The Python
+of a server that `make` installed, .venv/bin/python, has them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-from client_python import TOKEN, ClientError, need, open_socket, printable
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+try:
+    import numpy as np
+    from client_python import TOKEN, ClientError, need, open_socket, printable
+    from websockets.asyncio.client import ClientConnection
+    from websockets.exceptions import ConnectionClosed
+except ImportError as error:
+    if __name__ != "__main__" or error.name == "client_python":
+        raise
+    print(
+        f"{error.name} is missing; use the server's Python, .venv/bin/python, or run: "
+        f"{sys.executable} -m pip install numpy 'websockets>=15'",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 RATE = 8_000
 PIECE_MS = 20
@@ -172,10 +182,12 @@ async def view(options: Options, session: str) -> AsyncIterator[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description="Replay a WAV file as a telephone call, as Twilio streams one."
+        description="Replay a WAV file as a telephone call, as Twilio streams one.",
+        epilog="example: .venv/bin/python clients/client_call_tap.py --file call.wav --watch   (the server runs with "
+        "--http-port 8899; other files: ffmpeg -i call.mp3 -c:a pcm_s16le call.wav)",
     )
     parser.add_argument(
-        "--file", type=Path, required=True, help="WAV, 16 bits: caller left, other side right"
+        "--file", type=Path, required=True, help="a WAV file, 16 bits: caller left, other side right"
     )
     parser.add_argument(
         "--server", default="ws://localhost:8899", help="its HTTP port (default: %(default)s)"

@@ -18,8 +18,8 @@ What goes over the socket (the client's text frames are commands, the server's a
 "sentences" is the whole list so far, and what is in it stays; "partial" is being said now and may change.
 The transcript goes to standard output, all else to standard error. Ctrl-C ends the audio and waits for the
 final text. Exit status: 0 the final text of all audio arrived, 1 it did not, 2 wrong arguments or unusable
-audio. Needs numpy and websockets>=15; soundfile and soxr unless a file is 16-bit 16 kHz WAV (the extra
-realtime-server[files]), for --mic sounddevice (realtime-server[mic]).
+audio. Needs numpy and websockets>=15; soundfile and soxr unless a file is 16-bit 16 kHz WAV, sounddevice for
+--mic. The Python of a server that `make` installed, .venv/bin/python, has all but the last.
 """
 
 from __future__ import annotations
@@ -46,10 +46,20 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
-import numpy as np
-import numpy.typing as npt
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+try:
+    import numpy as np
+    import numpy.typing as npt
+    from websockets.asyncio.client import ClientConnection, connect
+    from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    print(
+        f"{error.name} is missing; use the server's Python, .venv/bin/python, or run: "
+        f"{sys.executable} -m pip install numpy 'websockets>=15'",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 SAMPLE_RATE = 16_000  # of the wire
 FRAME_BYTES = 2 * SAMPLE_RATE // 10  # 100 ms a message
@@ -449,7 +459,8 @@ async def open_socket(server: str, token: str | None = None) -> ClientConnection
             )
         raise ClientError(f"{server} refuses: {why}") from None
     except ssl.SSLCertVerificationError as error:
-        raise ClientError(f"the certificate of {server} is not accepted: {error.verify_message}") from None
+        why = f"{error.verify_message}; if you signed it yourself, set SSL_CERT_FILE to its file"
+        raise ClientError(f"the certificate of {server} is not accepted: {why}") from None
     except OSError as error:
         why = error.strerror or str(error) or "no answer"
         if "Connect call failed" in why:
@@ -459,7 +470,8 @@ async def open_socket(server: str, token: str | None = None) -> ClientConnection
             why = "the TLS handshake failed; without TLS the address starts with ws://"
         raise ClientError(f"no server at {server}: {why}") from None
     except (WebSocketException, ValueError) as error:
-        raise ClientError(f"{server} is not a live recognition server: {error}") from None
+        why = f"{error}; is it wss://?" if server.startswith("ws:") else str(error)
+        raise ClientError(f"{server} is not a live recognition server: {why}") from None
 
 
 async def transcribe(options: Options, display: Display) -> list[Sentence]:

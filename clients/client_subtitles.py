@@ -38,8 +38,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+try:
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    print(
+        f"{error.name} is missing; use the server's Python, .venv/bin/python, or run: "
+        f"{sys.executable} -m pip install 'websockets>=15'",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 TOKEN = "REALTIME_SERVER_TOKEN"  # the environment variable; arguments can be read in the list of processes
 THERE_S = 2.0  # between two looks for a session that is not there

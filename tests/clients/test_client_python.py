@@ -464,6 +464,26 @@ async def test_a_certificate_that_is_not_trusted_is_told(start: Any, self_signed
     async with serve(ScriptedServer(SESSION).handle, "127.0.0.1", 0, ssl=self_signed) as server:
         failure = await start(f"wss://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}").fail()
     assert re.search(r"the certificate of wss://.* is not accepted: self.signed certificate", str(failure))
+    assert "set SSL_CERT_FILE to its file" in str(failure)
+
+
+async def test_no_tls_to_a_server_that_has_it_is_asked_about(start: Any, self_signed: ssl.SSLContext) -> None:
+    async with serve(ScriptedServer(SESSION).handle, "127.0.0.1", 0, ssl=self_signed) as server:
+        failure = await start(f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}").fail()
+    assert str(failure).endswith("is it wss://?")
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("client_python", "numpy"), ("client_subtitles", "websockets"), ("client_call_tap", "numpy")],
+)
+def test_a_python_without_the_packages_is_told_what_to_run(name: str, package: str) -> None:
+    """-S leaves out installed packages."""
+    bare = [sys.executable, "-I", "-S", str(PATH.with_name(f"{name}.py")), "--help"]
+    done = subprocess.run(bare, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{package} is missing; use the server's Python, .venv/bin/python, or run: ")
 
 
 @pytest.mark.parametrize(
