@@ -30,6 +30,7 @@ from realtime_server.core.segments import SAMPLE_RATE, SAMPLES_PER_MS
 from realtime_server.demo import TEXT
 from realtime_server.errors import ConfigurationError
 from realtime_server.offline.recording import BLOCK, Pcm16, Recording, to_pcm16
+from realtime_server.resources import pip_install
 
 SOUNDS = (".wav", ".flac", ".mp3", ".m4a", ".ogg", ".opus", ".sph", ".aiff", ".mp4", ".webm")
 TEXT_COLUMNS = ("text", "transcript_or_truth")
@@ -108,7 +109,7 @@ def judge(said: Iterable[Spoken], heard: Iterable[str]) -> Rates:
         basic = importlib.import_module("whisper_normalizer.basic").BasicTextNormalizer()
         english = importlib.import_module("whisper_normalizer.english").EnglishTextNormalizer()
     except ImportError as error:
-        raise ConfigurationError(f"{error.name} is missing: pip install 'realtime-server[dev]'") from error
+        raise ConfigurationError(f"{error.name} is missing; run: {pip_install('dev')}") from error
 
     def normal(text: str, in_words: bool) -> str:
         return str(english(text) if in_words else basic(text.translate(DIGITS)))

@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from realtime_server.errors import ConfigurationError
+from realtime_server.resources import pip_install
 
 
 def needed(module: str, extra: str) -> Any:
@@ -13,6 +14,4 @@ def needed(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigurationError(
-            f"{error.name} is missing: pip install 'realtime-server[{extra}]'"
-        ) from error
+        raise ConfigurationError(f"{error.name} is missing; run: {pip_install(extra)}") from error

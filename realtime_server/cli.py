@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # imported only when it is asked for
 logger = logging.getLogger(__name__)
 
 PAGE = "static/client_mic.html"
+EVERYWHERE = ("0.0.0.0", "::", "")
 HTTP_PACKAGES, FILE_PACKAGES = ("fastapi", "uvicorn", "python_multipart"), ("soundfile", "soxr", "av")
 
 
@@ -68,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = commands.add_parser(
         "bench", help="put more and more clients on a live server, until it does not hold"
     )
+    bench.formatter_class = argparse.RawDescriptionHelpFormatter
+    bench.description, bench.epilog = load.DESCRIPTION, load.EPILOG
     load.add_arguments(bench)
     bench.set_defaults(run=load.main)
     arguments = parser.parse_args(argv)
@@ -193,10 +196,11 @@ async def _listen(
         embedder=embedder, door=doors.door, tls=doors.tls.context if doors.tls else None,
     )  # fmt: skip
     port = await server.start()
-    host, s = settings.server.host, "s" if server.tls else ""
+    host, s = _to_open(settings.server.host), "s" if server.tls else ""
     files = await _listen_for_files(settings, scorer, embedder, server, port)
     page, address = f"http{s}://{host}:{port}/", f"ws{s}://{host}:{port}/"
-    logger.info("ready: the page is at %s, clients connect to %s", page, address)
+    other = "" if settings.server.host not in EVERYWHERE else ", for other machines with this one's name"
+    logger.info("ready: the page is at %s%s, clients connect to %s", page, other, address)
     died = await _until_stopped(server, stop)
     if died:
         logger.error("%s: ending the sessions, then this process", DIED)
@@ -207,6 +211,12 @@ async def _listen(
             stopping.create_task(files.stop())
     if died:
         raise EngineError(f"{DIED}; only a new process helps")
+
+
+def _to_open(host: str) -> str:
+    """The host of an address that can be opened on this machine: 0.0.0.0 cannot."""
+    host = "localhost" if host in EVERYWHERE else host
+    return f"[{host}]" if ":" in host else host
 
 
 async def _listen_for_files(
@@ -229,7 +239,8 @@ async def _listen_for_files(
     files = build(server.dispatcher, scorer, embedder, settings.session, settings.http, live, names)
     port = await files.start()
     scheme = "https" if live.tls else "http"
-    logger.info("recordings are taken at %s://%s:%d/, which /docs explains", scheme, settings.http.host, port)
+    host = _to_open(settings.http.host)
+    logger.info("recordings are taken at %s://%s:%d/, which /docs explains", scheme, host, port)
     return files
 
 

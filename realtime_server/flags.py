@@ -102,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.usage = "%(prog)s [--FLAG [VALUE]]...  (--help lists the flags)"  # all of them would hide an error
     add_engine(parser)
+    _add_scorers(parser.add_argument_group("voice activity").add_argument)
     _add_session(
         parser.add_argument_group("defaults of a session (clients may change the first two)").add_argument
     )
@@ -114,6 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose the recognizer; config.read_engine() reads them."""
+    parser.set_defaults(vad_workers=0)
     _add_recognizer(parser.add_argument_group("recognizer").add_argument)
     _add_vllm(parser.add_argument_group("models in vLLM: Fun-ASR-Nano, GLM-ASR-Nano, any other").add_argument)
 
@@ -135,12 +137,15 @@ def _add_recognizer(add: Add) -> None:
     add("--vad", choices=("fsmn", "level"), default="fsmn",
         help="fsmn: a network; level: loudness, for tests (default: fsmn)")
     add("--vad-model", type=Path, metavar="DIR", help="folder with FSMN-VAD (default: the fetched one)")
-    add("--vad-workers", type=workers, default=0, metavar="N",
-        help="processes for voice activity; 0: the server's own (default: 0)")
     add("--fake-decode-ms", type=milliseconds, default=0.0, metavar="MS",
         help="time per decode of the fake engine (default: 0)")
     add("--fake-slots", type=count, default=2, metavar="N",
         help="decodes at once of the fake engine (default: 2)")
+
+
+def _add_scorers(add: Add) -> None:
+    add("--vad-workers", type=workers, default=0, metavar="N",
+        help="processes for voice activity; 0: the server's own (default: 0)")
 
 
 def _add_vllm(add: Add) -> None:

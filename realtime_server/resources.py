@@ -53,7 +53,8 @@ def command(*words: str) -> str:
 def pip_install(extra: str) -> str:
     """Spell how to bring the packages of an extra, such as "vllm", into the environment that this runs in.
 
-    What is installed there is what pip completes; a checkout that is run without being installed is named by its path.
+    Pip completes what is installed there, without asking the package index for that name, which is somebody else's
+    there; a checkout that is run without being installed is named by its path.
     """
     try:
         metadata.version(_COMMAND)

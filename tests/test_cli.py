@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from realtime_server import config, flags
-from realtime_server.cli import _listen_for_files, _warm_up, _warm_up_speakers, main
+from realtime_server.cli import _listen_for_files, _to_open, _warm_up, _warm_up_speakers, main
 from realtime_server.core.settings import SessionSettings
 from realtime_server.engines.fake import FakeEngine, FakeScorer
 from realtime_server.errors import EngineError
@@ -89,3 +89,23 @@ def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit, match="2"):
         main([])
     assert "COMMAND" in capsys.readouterr().err
+
+
+def test_other_machines_are_let_in_by_an_address_that_can_be_opened_here() -> None:
+    assert [_to_open(host) for host in ("0.0.0.0", "::", "")] == ["localhost"] * 3
+    assert [_to_open(host) for host in ("127.0.0.1", "::1", "name")] == ["127.0.0.1", "[::1]", "name"]
+
+
+def test_transcribing_does_not_offer_what_only_a_server_has(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, offered in (("serve", True), ("transcribe", False)):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert ("--vad-workers" in capsys.readouterr().out) == offered
+
+
+def test_the_help_of_the_benchmark_shows_how_to_run_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    shown = capsys.readouterr().out
+    assert "Put more and more clients on a live server" in shown
+    assert "realtime-server bench -- --engine fake --vad level" in shown

@@ -20,7 +20,7 @@ RINGS: dict[str, tuple[str, ...]] = {
     "doors": (*CORE, "doors"),
     "vllm_plugin": (*CORE, "models", "vllm_plugin"),
     "realtime": (*CORE, "doors", "engines", "metrics", "realtime", "resources"),
-    "offline": (*CORE, "engines", "offline", "memory"),
+    "offline": (*CORE, "engines", "offline", "memory", "resources"),
     "http": (*CORE, "doors", "engines", "realtime", "offline", "http", "metrics"),
     "sdk": (*CORE, "engines", "offline", "sdk"),
     "bench": (*CORE, "weights", "resources", "flags", "demo", "bench"),  # it starts servers, and imports none

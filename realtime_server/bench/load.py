@@ -32,6 +32,17 @@ NOTES = (
     "duration_ms; speech end to locked: with the silence that ends an utterance; words changed: of those shown, the\n"
     "ones that a later result took back or replaced; servers compare only where their partials are equally many",
 )
+DESCRIPTION = """\
+Put more and more clients on a live server, until its texts or its finals come too late. Without --server one is started
+for it, with the flags behind --; without --audio the clients speak the fetched demo recording."""
+EPILOG = """\
+examples
+  realtime-server bench                                        # this machine with the CPU recognizer
+  realtime-server bench -- --engine fake --vad level           # without a model
+  realtime-server bench --server ws://localhost:10095 --clients 1,2,4 --plot load.png
+
+exit codes
+  0 the server held at least as many clients as --at-least says   1 it did not   2 wrong arguments"""
 UNKNOWN_SERVER = "the server's process is not known: --server-pid names one on this machine"
 
 T = TypeVar("T")

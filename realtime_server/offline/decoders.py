@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from realtime_server.core.jobs import Samples
 from realtime_server.errors import AudioError, ConfigurationError
+from realtime_server.resources import pip_install
 
 Block = tuple[int, Samples]  # rate in Hz, and samples, float32 (n, channels)
 Failures = tuple[type[Exception], ...]
@@ -198,5 +199,5 @@ def need(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigurationError(
-            f"the package '{error.name}' is not installed; run: pip install 'realtime-server[files]'"
+            f"the package '{error.name}' is not installed; run: {pip_install('files')}"
         ) from None

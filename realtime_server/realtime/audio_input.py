@@ -22,7 +22,7 @@ def check_resampling(start: m.Start, format: AudioFormat) -> m.Start | m.Invalid
     """Return the START, or what refuses it if its rate needs a package that is not installed."""
     if format.sample_rate == SAMPLE_RATE or importlib.util.find_spec("soxr"):
         return start
-    text = f"sample_rate must be {SAMPLE_RATE} here: the server lacks soxr, of realtime-server[files]"
+    text = f"sample_rate must be {SAMPLE_RATE} here: the server lacks soxr, of its extra 'files'"
     return m.Invalid(text, field="sample_rate", protocol=2)
 
 

@@ -77,4 +77,4 @@ def test_a_rate_that_needs_a_missing_package_is_refused_in_words(monkeypatch: py
     refused = check_resampling(start, AudioFormat(sample_rate=8_000))
     assert isinstance(refused, m.Invalid)
     assert (refused.field, refused.protocol) == ("sample_rate", 2)
-    assert "realtime-server[files]" in refused.message
+    assert "soxr, of its extra 'files'" in refused.message
