@@ -121,9 +121,12 @@ def test_the_copied_text_is_the_saved_text(open_page: OpenPage) -> None:
         start_with_partial(page)
         press(page, "Stop")
         expect(page.locator("#status")).to_have_text("Finished")
+        place = page.locator("#copy").bounding_box()
         press(page, "Copy")
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == download(page)
+        expect(page.get_by_role("button", name="Downloaded")).to_be_visible()
+        assert page.locator("#copy").bounding_box() == place, "words that change move no button"
 
 
 def test_language_and_hotwords_follow_start_and_may_change_on_the_way(open_page: OpenPage) -> None:
