@@ -49,7 +49,7 @@ class FilesServer(LiveServer):
 
     @property
     def files_url(self) -> str:
-        found = re.search(r"recordings are taken at (http://[^/]+)/", self.log)
+        found = re.search(r"recordings are taken at (https?://[^/]+)/", self.log)
         assert found, self.log
         return found[1]
 

@@ -37,10 +37,15 @@ def test_its_token_file_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 def test_its_commands_run(tmp_path: Path) -> None:
+    (certify,) = re.findall(r"^openssl .*$", SECTION, re.MULTILINE)
+    subprocess.run(["sh", "-ec", certify], cwd=tmp_path, capture_output=True, check=True)
     (tmp_path / "tokens").write_text(FILE)
     token = FILE.split("kitchen")[1].split()[0]
-    with FilesServer("--token-file", str(tmp_path / "tokens")) as server:
+    files = {"token-file": "tokens", "tls-cert": "cert.pem", "tls-key": "key.pem"}
+    words = [word for flag, name in files.items() for word in (f"--{flag}", str(tmp_path / name))]
+    with FilesServer(*words) as server:
         ports = {
             "localhost:8899": server.files_url.rpartition("/")[2],
             "localhost:10095": server.url.split("/")[2],
@@ -51,6 +56,7 @@ def test_its_commands_run(tmp_path: Path) -> None:
                 command = command.replace(here, there)
             ran = subprocess.run(
                 ["sh", "-ec", command],
+                cwd=tmp_path,
                 env=os.environ | {"TOKEN": token},
                 capture_output=True,
                 text=True,
