@@ -287,6 +287,6 @@ def test_the_page_names_every_flag() -> None:
     parser = argparse.ArgumentParser()
     cli_transcribe.add_arguments(parser)
     page = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
-    page += (ROOT / "README.md").read_text(encoding="utf-8")
+    page += (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
     flags = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
     assert [flag for flag in flags if f"`{flag}" not in page and flag != "--help"] == []

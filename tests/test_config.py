@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.errors import ConfigurationError
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -270,7 +271,18 @@ def test_a_wrong_value_ends_with_one_sentence_and_code_2(capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith("realtime-server: --language")
 
 
-def test_the_readme_names_every_flag() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_the_page_of_flags_names_every_flag() -> None:
+    text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
     flags = [flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")]
     assert [flag for flag in flags if f"`{flag}" not in text and flag != "--help"] == []
+
+
+def test_what_the_readme_says_of_flags_is_what_their_page_says() -> None:
+    def rows(name: str) -> dict[str, str]:
+        """Defaults by flag, of a table of flags."""
+        found = re.findall(r"^\| (`--[^|]+) \| ([^|]+) \|", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+        return {flag: default for cell, default in found for flag in re.findall(r"`(--[a-z-]+)", cell)}
+
+    few, every = rows("README.md"), rows("docs/flags.md")
+    assert "--http-port" in few
+    assert few == {flag: every[flag] for flag in few}
