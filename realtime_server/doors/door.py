@@ -138,10 +138,7 @@ class Door:
             words = f"too many requests come from your address; try again in {math.ceil(wait_s)} s"
             raise AdmissionError(words, "rate", wait_s)
         if not self._origins.let_in(visitor.origins, visitor.hosts):
-            raise AdmissionError(
-                f"pages from {_show(visitor.origins)} are not let in; the server's --allow-origin lists those that are",
-                "origin",
-            )
+            raise AdmissionError(_why_elsewhere(visitor), "origin")
 
     def recognise(self, token: str | None, right: Right, session: str | None = None) -> Pass:
         """Look at the token. Raises AdmissionError."""
@@ -205,6 +202,15 @@ class Door:
         if not found:
             raise AdmissionError(BAD, "bad_token")
         return Pass(found.name, found.rights, found.max_sessions)
+
+
+def _why_elsewhere(visitor: Visitor) -> str:
+    """Say why a page, or whoever asks for the server by that name, is not let in."""
+    listed = "the server's --allow-origin lists those that are"
+    if visitor.origins:
+        return f"pages from {_show(visitor.origins)} are not let in; {listed}"
+    words = "without tokens the server is asked for as localhost or by its address, not by another name"
+    return f"{words}; --allow-origin http://NAME adds one"
 
 
 def _show(origins: Iterable[str]) -> str:

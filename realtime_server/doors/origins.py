@@ -4,7 +4,8 @@ Whoever opens a page lets its scripts ask any server that his browser can reach,
 can. So a page is let in if it came from the server's own host, on whatever port, or if its origin is listed.
 
 Without tokens, a *name* of the host counts as its own only if it is `localhost`: the owner of any other name may
-point it to this machine, and his pages would then be the server's own.
+point it to this machine, and his pages would then be the server's own. Browsers name no origin when a page reads
+from where it came, so then it is the host that is looked at, also of other programs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from realtime_server.doors.visitors import read_address
+from realtime_server.doors.visitors import read_ip
 from realtime_server.errors import ConfigurationError
 
 ANY, NONE = "*", "null"  # NONE: what a browser says of a page from disk, or one in a sandbox
@@ -30,18 +31,26 @@ class Origins:
 
     def __init__(self, allowed: Sequence[str] = (), *, named: bool = False) -> None:
         self._allowed, self._named = frozenset(map(read_origin, allowed)), named
+        self._hosts = {host for origin in self._allowed if (host := host_of(origin))}
 
     def let_in(self, origins: Sequence[str], hosts: Sequence[str]) -> bool:
         """Whether somebody with these headers may come in, Origin and Host."""
-        if not origins or ANY in self._allowed:
+        if ANY in self._allowed:
             return True
+        if not origins:
+            return self._named or all(map(self._is_called, hosts))
         return len(origins) == 1 and (plain(origins[0]) in self._allowed or self._is_own(origins[0], hosts))
 
     def _is_own(self, origin: str, hosts: Sequence[str]) -> bool:
         page, here = host_of(origin), host_of(f"//{hosts[0]}") if len(hosts) == 1 else None
         if not page or page != here:
             return False
-        return self._named or page == "localhost" or read_address(page) is not None
+        return self._named or is_plain_host(page)
+
+    def _is_called(self, host: str) -> bool:
+        """Whether the server may be asked for by that name."""
+        name = host_of(f"//{host}")
+        return name is not None and (name in self._hosts or is_plain_host(name))
 
 
 def read_origin(text: str) -> str:
@@ -60,6 +69,11 @@ def plain(origin: str) -> str:
     """Write an origin as browsers do."""
     text = origin.strip().lower()
     return text.removesuffix(PORTS.get(text.partition(":")[0], "\0"))
+
+
+def is_plain_host(host: str) -> bool:
+    """Whether a host is one that nobody can point elsewhere: localhost, or an address."""
+    return host == "localhost" or read_ip(host) is not None
 
 
 def host_of(url: str) -> str | None:

@@ -76,11 +76,11 @@ class Visitor:
         What their client claims stands before that, and is not believed.
         """
         told = [part.strip() for header in self.forwarded for part in header.split(",")] if proxies else []
-        first = read_address(told[-min(proxies, len(told))]) if told else None
-        return group(first or read_address(self.address))
+        first = read_ip(told[-min(proxies, len(told))]) if told else None
+        return group(first or read_ip(self.address))
 
 
-def read_address(text: str) -> Address | None:
+def read_ip(text: str) -> Address | None:
     """Read 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] or [2001:db8::1]:80; None if it is something else."""
     bare = re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", lambda found: found[1] or found[3] or "", text)
     try:

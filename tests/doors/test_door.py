@@ -40,10 +40,17 @@ def mint(door: Door, visitor: Visitor, wish: Wish) -> Minted:
 def test_without_tokens_everybody_comes_in() -> None:
     door = Door()
     assert not door.token_needed
-    for visitor in (VISITOR, bearing("none"), Visitor()):
+    for visitor in (Visitor("192.0.2.1", hosts=("localhost",)), bearing("none"), Visitor()):
         assert door.admit(visitor, "metrics") == Pass()
     with door.take_place(Pass()):
         pass
+
+
+def test_without_tokens_nobody_comes_in_by_a_name_that_its_owner_pointed_here() -> None:
+    error = refused(Door(), Visitor("127.0.0.1", hosts=("evil.example:8899",)), right="view", session="a")
+    assert (error.reason, error.status) == ("origin", 403)
+    assert "asked for as localhost or by its address" in str(error)
+    assert "evil" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,31 @@ def test_programs_that_are_no_browsers_name_no_origin() -> None:
     assert Origins().let_in([], [])
 
 
+@pytest.mark.parametrize(
+    ("host", "named", "let_in"),
+    [
+        ("localhost:10095", False, True),
+        ("LOCALHOST", False, True),
+        ("[::1]:10095", False, True),
+        ("192.0.2.7", False, True),
+        ("talk.example:8899", False, True),  # of an origin that is listed
+        ("evil.example:10095", False, False),  # a page from there, which its owner pointed to this machine
+        ("localhost.evil.example", False, False),
+        ("127.0.0.1.evil.example", False, False),
+        ("", False, False),
+        ("[::1", False, False),
+        ("evil.example:10095", True, True),
+    ],
+)
+def test_without_an_origin_the_host_that_is_asked_for_counts(host: str, named: bool, let_in: bool) -> None:
+    assert Origins(["https://talk.example"], named=named).let_in([], [host]) is let_in
+    assert Origins(["*"]).let_in([], [host])
+
+
+def test_every_host_that_is_asked_for_counts() -> None:
+    assert not Origins().let_in([], [*HERE, "evil.example"])
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_without_one_host_or_with_two_origins_nobody_is_of_the_same_host(named: bool) -> None:
     own = "http://127.0.0.1:10095"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.doors.visitors import NOBODY, Visitor, read_address
+from realtime_server.doors.visitors import NOBODY, Visitor, read_ip
 
 LOCAL = "127.0.0.1"
 
@@ -111,7 +111,7 @@ def test_behind_proxies_the_address_that_they_saw_counts(
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_it(text: str) -> None:
-    read_address(text)
+    read_ip(text)
     visitor = Visitor(text, (text,), (text,), (text,), (text,), text)
     assert "\n" not in visitor.sender(1)
     assert visitor.token != ""

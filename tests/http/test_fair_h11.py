@@ -40,7 +40,7 @@ async def test_chunks_are_taken_in_pieces(size: int, seen: list[int]) -> None:
         b"%x\r\n%s\r\n" % (len(chunk), chunk)
         for chunk in (BODY[start : start + size] for start in range(0, len(BODY), size))
     )
-    head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+    head = f"POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
     async with serving() as files:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
         for _ in range(2):  # the connection is kept
@@ -66,7 +66,7 @@ async def test_a_body_with_a_length_is_taken_as_it_comes(seen: list[int]) -> Non
 
 
 async def test_one_that_leaves_in_its_middle(caplog: pytest.LogCaptureFixture) -> None:
-    head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+    head = f"POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
     async with serving() as files:
         _, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
         begin = b"%x\r\n%s\r\n" % (len(HEAD), HEAD)
@@ -89,7 +89,9 @@ async def speaking(files: Files) -> AsyncIterator[tuple[asyncio.StreamReader, as
         writer.close()
 
 
-@pytest.mark.parametrize("head", [b"G", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"POST /asr HTTP/1.1\r\nHo"])
+@pytest.mark.parametrize(
+    "head", [b"G", b"GET /health HTTP/1.1\r\nHost: localhost\r\n", b"POST /asr HTTP/1.1\r\nHo"]
+)
 async def test_half_a_head_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairH11, "head_s", 0.05)
     async with serving() as files, speaking(files) as (reader, writer):
@@ -120,7 +122,7 @@ async def test_who_asks_for_nothing_is_told_nothing(monkeypatch: pytest.MonkeyPa
 async def test_every_head_of_a_connection_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairH11, "head_s", 0.2)
     async with serving(FakeEngine(decode_s=0.3)) as files, speaking(files) as (reader, writer):
-        head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+        head = f"POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
         for _ in range(2):  # each takes longer than a head may
             writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -163,7 +165,7 @@ async def test_a_body_that_is_no_body(path: str, caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("stream", [b"false", b"true"])
 async def test_who_ends_his_side_gets_his_answer(stream: bytes) -> None:
     body = b'--x\r\nContent-Disposition: form-data; name="stream"\r\n\r\n%s\r\n%s' % (stream, BODY)
-    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
     async with serving(FakeEngine(decode_s=2 * LOOK_S)) as files, speaking(files) as (reader, writer):
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         writer.write_eof()
@@ -176,7 +178,7 @@ async def test_who_ends_his_side_gets_his_answer(stream: bytes) -> None:
 
 async def test_who_ends_his_side_in_the_middle_of_a_request_is_not_waited_for() -> None:
     async with serving() as files, speaking(files) as (reader, writer):
-        writer.write(b"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123")
+        writer.write(b"POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123")
         writer.write_eof()
         await reader.read()
         await eventually(lambda: files.service.running == 0)
@@ -188,7 +190,9 @@ async def test_who_has_left_altogether_takes_his_work_with_him(version: str) -> 
     engine.faults.inject(Fault(error=None))
     async with serving(engine) as files:
         async with speaking(files) as (_, writer):
-            head = f"POST /asr HTTP/{version}\r\nHost: x\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+            head = (
+                f"POST /asr HTTP/{version}\r\nHost: localhost\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+            )
             writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
             await eventually(lambda: engine.running == 2)
         await eventually(lambda: engine.running == 0 and files.service.running == 0)

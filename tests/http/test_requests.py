@@ -161,7 +161,9 @@ async def test_an_upload_that_stalls_is_given_up() -> None:
 async def test_an_upload_that_trickles_is_given_up() -> None:
     async with serving(options=replace(SMALL, stall_s=0.2)) as files:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
-        head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEAD}\r\nContent-Length: 90000\r\n\r\n"
+        head = (
+            f"POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEAD}\r\nContent-Length: 90000\r\n\r\n"
+        )
         writer.write(head.encode() + part("file", b"", '; filename="a"')[:-2])
         answered = asyncio.create_task(reader.readuntil(b"}}"))
         while not answered.done():
@@ -188,7 +190,9 @@ async def test_an_upload_may_take_long_while_enough_of_it_comes() -> None:
 async def converse(files: Files, headers: str, body: bytes) -> bytes:
     """Send a POST to /asr as it is; return what comes back until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
-    writer.write(f"POST /asr HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n".encode() + body)
+    writer.write(
+        f"POST /asr HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n".encode() + body
+    )
     received = b""
     try:
         async with asyncio.timeout(10):
@@ -391,7 +395,9 @@ async def test_a_client_that_leaves_while_its_recording_is_decoded() -> None:
 async def test_a_client_that_leaves_in_the_middle_of_its_upload(caplog: pytest.LogCaptureFixture) -> None:
     async with serving() as files:
         _, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
-        head = f"POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: {HEAD}\r\nContent-Length: 90000\r\n\r\n"
+        head = (
+            f"POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEAD}\r\nContent-Length: 90000\r\n\r\n"
+        )
         writer.write(head.encode() + part("file", bytes(30_000), '; filename="a"'))
         await eventually(lambda: files.service.running == 1)
         writer.transport.abort()

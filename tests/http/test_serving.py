@@ -67,7 +67,7 @@ async def test_the_end_does_not_wait_for_ever(stream: bool) -> None:
 async def test_the_end_does_not_wait_for_an_upload() -> None:
     async with serving(options=HttpOptions(shutdown_s=0.1)) as files:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
-        head = "POST /asr HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        head = "POST /asr HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
         writer.write(f"{head}Content-Length: 5000\r\n\r\n--x\r\n".encode())
         await eventually(lambda: files.service.running == 1)
         await files.stop()

@@ -55,6 +55,13 @@ async def both(options: ServerOptions = STAY, door: Door | None = None) -> Async
             yield Both(live, files)
 
 
+async def test_without_tokens_a_name_that_was_pointed_here_reads_nothing() -> None:
+    async with both() as service, service.live.client("?session=a"):
+        for path in ("/sessions/a", "/sessions/a/transcript.txt", "/metrics"):
+            refused = await service.files.http.get(path, headers={"Host": "evil.example:8899"})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin")
+
+
 # --- viewing ----------------------------------------------------------------------------------------------
 
 
@@ -125,7 +132,7 @@ async def test_a_viewer_that_does_not_read_is_cut_off_and_delays_nobody() -> Non
         writing.transport.pause_reading()  # type: ignore[attr-defined]
         key = "dGhlIHNhbXBsZSBub25jZQ=="
         writing.write(
-            f"GET /sessions/a HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET /sessions/a HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
         gallery = service.live.server.gallery

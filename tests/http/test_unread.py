@@ -25,7 +25,9 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
 async def connect(files: Files, path: str, length: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Send a request's head."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(files.url.rpartition(":")[2]))
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {HEAD}\r\nContent-Length: {length}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {HEAD}\r\nContent-Length: {length}\r\n\r\n"
+    )
     writer.write(head.encode())
     return reader, writer
 

@@ -19,7 +19,7 @@ from tests.audio import tone
 from tests.certificates import make_certificate, trusting
 from tests.doors.test_rates import Clock
 from tests.realtime.harness import Service, eventually, serving, texts
-from tests.realtime.test_http import ask
+from tests.realtime.test_http import ask, raw
 
 LONG, VIEWER, ONE = "a-long-token-for-all", "a-long-token-for-viewers", "a-long-token-for-one"
 TOKENS = (
@@ -54,6 +54,14 @@ def refused_total(service: Service, reason: str) -> float:
         service.server.metrics.registry.get_sample_value("realtime_server_refused_total", {"reason": reason})
         or 0
     )
+
+
+@pytest.mark.parametrize("path", ["sessions/a", "metrics"])
+async def test_without_tokens_a_name_that_was_pointed_here_reads_nothing(path: str) -> None:
+    async with serving() as service, service.client("?session=a"):
+        answer = await raw(service, f"GET /{path} HTTP/1.1\r\nHost: evil.example:10095\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert refused_total(service, "origin") == 1
 
 
 @pytest.mark.parametrize(
@@ -139,7 +147,8 @@ async def test_a_token_has_so_many_sessions_and_they_come_back() -> None:
 
 async def test_a_connection_that_is_lost_before_its_session_begins_gives_its_place_back() -> None:
     handshake = (
-        f"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nAuthorization: Bearer {ONE}\r\n"
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        f"Authorization: Bearer {ONE}\r\n"
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     async with serving(door=Door(OPTIONS)) as service:
@@ -221,7 +230,7 @@ async def test_tls_and_what_knocks_without(tmp_path: Path, caplog: pytest.LogCap
         async with service.client(ssl=trusting(files)) as client:
             assert texts(await client.transcribe(tone(0.5))) == ["one"]
         _, writer = await asyncio.open_connection("127.0.0.1", service.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         writer.close()
         async with service.client(ssl=trusting(files)):
             pass

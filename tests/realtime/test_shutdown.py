@@ -113,7 +113,7 @@ async def test_clients_that_do_not_answer_the_close_are_not_waited_for() -> None
     async with serving(options=options) as service:
         _, writer = await asyncio.open_connection("127.0.0.1", service.port)
         writer.write(
-            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
         await eventually(lambda: service.sessions == 1)
