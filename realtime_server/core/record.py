@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from realtime_server.core import messages as m
 from realtime_server.core.segments import Sentence
@@ -54,17 +55,21 @@ class Record:
             self._receive(event)
             self.upto = event.upto
 
-    def catch_up(self, sentences: int | None = None) -> list[m.Event]:
-        """Events that bring a new reader to where things are; sentences: only the latest so many, None for all."""
+    def catch_up(self, sentences: int | None = None) -> Iterator[m.Event]:
+        """Events that bring a new reader to where things are now; sentences: only the latest so many, None for all.
+
+        They may be read in pieces: what is received meanwhile does not change them.
+        """
         if self._started is None:
-            return []
-        kept = list(self._sentences.values())
+            return iter(())
+        kept, upto = self.sentences, self.upto
         shown = kept if sentences is None else kept[max(0, len(kept) - sentences) :]
-        locks = [
-            m.SegmentLocked(upto=self.upto, channel=sent.channel, segment=sent.segment, sentences=(sent,))
+        locks = (
+            m.SegmentLocked(upto=upto, channel=sent.channel, segment=sent.segment, sentences=(sent,))
             for sent in shown
-        ]
-        return [self._started, *locks, *(event for told in self._open.values() for event in told), *self._end]
+        )
+        said = [event for told in self._open.values() for event in told]
+        return chain([self._started], locks, said, list(self._end))
 
     def _receive(self, event: m.Event) -> None:
         match event:

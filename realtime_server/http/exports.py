@@ -52,11 +52,16 @@ class Speakers:
         return cls(names=names)
 
 
-def snapshot(record: Record, speakers: Speakers) -> Transcription:
+def snapshot(record: Record) -> Transcription:
     """What was said so far; it does not change while the record does."""
-    names = {int(key): name for key, name in speakers.names.items() if "." not in key}
-    found = Transcription(record.sentences, to_ms(record.upto), record.language, names=names)
-    return found if record.channels == 1 else _with_channels(found, speakers.names)
+    return Transcription(record.sentences, to_ms(record.upto), record.language)
+
+
+def name_speakers(found: Transcription, channels: int, given: Mapping[str, str]) -> Transcription:
+    """The same with their names; of several channels, speakers are the voices of each."""
+    if channels > 1:
+        return _with_channels(found, given)
+    return replace(found, names={int(key): name for key, name in given.items() if "." not in key})
 
 
 def _with_channels(found: Transcription, given: Mapping[str, str]) -> Transcription:
@@ -80,11 +85,9 @@ def _with_channels(found: Transcription, given: Mapping[str, str]) -> Transcript
 
 
 def writer(form: str, record: Record, speakers: Speakers, *, key: str) -> Callable[[], str]:
-    """Return what writes the file as things stand now, also in another thread; key: of the session, for JSON."""
+    """Return what writes the file as things stand now, best in another thread; key: of the session, for JSON."""
+    final, channels, found = record.stopped, record.channels, snapshot(record)
     if form == "json":
-        final, found = record.stopped, snapshot(record, Speakers())
-        plain = replace(found, sentences=record.sentences)  # its speakers are those of its channels
-        return lambda: json.dumps({**json_record(plain, key=key), "final": final}, ensure_ascii=False) + "\n"
-    found = snapshot(record, speakers)
+        return lambda: json.dumps({**json_record(found, key=key), "final": final}, ensure_ascii=False) + "\n"
     write = {"txt": txt, "srt": srt, "vtt": vtt}[form]
-    return lambda: write(found, speakers=speakers.shown)
+    return lambda: write(name_speakers(found, channels, speakers.names), speakers=speakers.shown)

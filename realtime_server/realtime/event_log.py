@@ -53,12 +53,13 @@ class EventLog:
         """Forget a reader; called by its `close`."""
         self._readers.discard(reader)
 
-    def read(self, seq: int) -> list[Event]:
-        """Events from number `seq` on. Raises ReaderTooSlowError if that one is gone."""
+    def read(self, seq: int, most: int = KEPT_EVENTS) -> list[Event]:
+        """Events from number `seq` on, at most so many. Raises ReaderTooSlowError if that one is gone."""
         missing = self.next_seq - seq
         if missing > len(self._tail):
             raise ReaderTooSlowError(f"{missing - len(self._tail)} events were dropped unread; read faster")
-        return [self._tail[index] for index in range(len(self._tail) - missing, len(self._tail))]
+        first = len(self._tail) - missing
+        return [self._tail[index] for index in range(first, min(first + most, len(self._tail)))]
 
     def _wake(self) -> None:
         for reader in self._readers:
@@ -73,13 +74,13 @@ class EventReader:
         self._news, self._taken = asyncio.Event(), asyncio.Event()
         self._closed = False
 
-    async def take(self) -> list[Event]:
-        """Wait for events and return all that are new; [] once the log is closed and everything was read."""
+    async def take(self, most: int = KEPT_EVENTS) -> list[Event]:
+        """Wait for events and return those that are new, at most so many; [] once the log is closed and all read."""
         while self._seq == self._log.next_seq and not self._log.closed:
             self._news.clear()
             await self._news.wait()
-        events = self._log.read(self._seq)
-        self._seq = self._log.next_seq
+        events = self._log.read(self._seq, most)
+        self._seq += len(events)
         self._taken.set()
         return events
 

@@ -1,15 +1,17 @@
 """Readers of a session: any number of WebSockets, of any port, that are sent its messages and send nothing.
 
 Each reads the session's event log at its own pace, in protocol 2, whatever protocol the speaker uses. One that falls so
-far behind that the log has moved on is told the state of things anew, as if it came only now; one that takes nothing
-at all is dropped. Neither is noticed by the session.
+far behind that the log has moved on is sent away, to come again; one that takes nothing at all is dropped. Neither is
+noticed by the session, nor by anybody else: what is told of the past is written a few sentences at a time, for one
+viewer after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from websockets.asyncio.server import ServerConnection
@@ -26,30 +28,37 @@ from realtime_server.realtime.options import ServerOptions
 logger = logging.getLogger(__name__)
 
 GATHER_S = 0.1  # what is told within this time goes out together: partials fold, and many viewers cost less
+AT_ONCE = 64  # events of the past that are written in one step of the event loop: about a millisecond
+NEWS_AT_ONCE = 256  # of those that are new, most of which are partials that fold
 
 
 class Viewing:
     """One viewer's place in a session: `take` returns what it is to be sent next, until it is `over`.
 
-    sentences: how many of those that were locked before are told at first, None for all.  leave: called once, by close.
+    sentences: how many of those that were locked before are told at first, None for all.  turn: of the viewers that
+    are told the past.  leave: called once, by close.
     """
 
     def __init__(
-        self, kept: Kept, sentences: int | None = None, leave: Callable[[], None] | None = None
+        self, kept: Kept, sentences: int | None = None, *, turn: asyncio.Lock | None = None,
+        leave: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._kept, self._sentences, self._leave = kept, sentences, leave
+        self._turn = turn or asyncio.Lock()
         self._wire = WireV2(kept.id)
+        self._past: Iterator[Event] | None = None  # once it is all told: none
         self._reader: EventReader | None = None
 
     async def take(self) -> list[str]:
-        """Wait for news and return them as messages, which may be none."""
+        """Wait for news and return some of them as messages, which may be none. Raises ReaderTooSlowError."""
         if self._reader is None:
-            return self._catch_up()
-        try:
-            return self._wire.encode(await self._reader.take())
-        except ReaderTooSlowError:
-            self._reader.close()
-            return self._catch_up()
+            self._reader = self._kept.log.add_reader(latest=True)
+            self._past = self._kept.record.catch_up(self._sentences)
+        if self._past is None:
+            return self._wire.encode(await self._reader.take(NEWS_AT_ONCE))
+        async with self._turn:
+            await asyncio.sleep(0)
+            return self._wire.encode(self._take_past(self._past))
 
     @property
     def session(self) -> str:
@@ -59,7 +68,13 @@ class Viewing:
     @property
     def over(self) -> bool:
         """Whether everything was told and nothing will follow."""
-        return self._reader is not None and self._kept.log.closed and not self._reader.behind
+        told = self._reader is not None and self._past is None and not self._reader.behind
+        return told and self._kept.log.closed
+
+    @property
+    def late(self) -> bool:
+        """Whether so much waits for the viewer that the next of it is to be taken at once."""
+        return self._past is not None or (self._reader is not None and self._reader.behind >= NEWS_AT_ONCE)
 
     def close(self) -> None:
         """Read no more."""
@@ -69,10 +84,11 @@ class Viewing:
         if leave:
             leave()
 
-    def _catch_up(self) -> list[str]:
-        self._reader = self._kept.log.add_reader(latest=True)
-        events: Sequence[Event] = self._kept.record.catch_up(self._sentences)
-        return self._wire.encode(events)
+    def _take_past(self, past: Iterator[Event]) -> list[Event]:
+        events = list(islice(past, AT_ONCE))
+        if len(events) < AT_ONCE:
+            self._past = None
+        return events
 
 
 class Gallery:
@@ -80,7 +96,7 @@ class Gallery:
 
     def __init__(self, archive: Archive, options: ServerOptions) -> None:
         self._archive, self._options = archive, options
-        self._count = 0
+        self._count, self._turn = 0, asyncio.Lock()
 
     def __len__(self) -> int:
         return self._count
@@ -106,7 +122,7 @@ class Gallery:
         if self._count >= most:
             raise BusyError(f"the server has {most} viewers already")
         self._count += 1
-        return Viewing(kept, wanted.history, self._leave)
+        return Viewing(kept, wanted.history, turn=self._turn, leave=self._leave)
 
     async def show(self, viewing: Viewing, socket: ViewerSocket) -> None:
         """Serve a viewer until the session has ended or he has left, and close what he got."""
@@ -168,7 +184,12 @@ class ViewerConnection:
                 for message in await viewing.take():
                     async with asyncio.timeout(self._options.send_timeout_s):
                         await socket.send(message)
-                await asyncio.sleep(GATHER_S)
+                if not viewing.late:
+                    await asyncio.sleep(GATHER_S)
+        except ReaderTooSlowError as error:
+            logger.info("a viewer of session %s fell behind: %s", viewing.session, error)
+            await self._close(1013, "you fell too far behind; connect again to be told where things are")
+            return
         except TimeoutError:
             logger.info("a viewer does not read its messages")
             socket.abort()

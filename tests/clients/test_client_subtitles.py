@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 
+from realtime_server.core import messages as m
+from realtime_server.core.segments import Sentence
 from realtime_server.doors.door import Door
+from realtime_server.realtime.event_log import KEPT_EVENTS
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.resources import find_resource
 from tests.realtime.harness import PATIENCE_S, SENTENCE, Service, eventually, serving
@@ -41,6 +44,7 @@ def load() -> Any:
 
 client = load()
 SETTINGS = {"channels": 1}
+LAST = Sentence(1, 1, 0, "the last", 90_000, 91_000)
 
 
 @asynccontextmanager
@@ -113,6 +117,32 @@ async def test_another_start_and_another_session_get_files_of_their_own(tmp_path
                 await until(tmp_path, said, name)
         again = await speak(service)
         await until(tmp_path, again, "talk-3")
+
+
+async def test_one_that_fell_behind_comes_again_and_goes_on_in_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "THERE_S", 0.05)
+    told = ""
+
+    def came_again() -> bool:
+        nonlocal told
+        told += capsys.readouterr().err
+        return "lost (1013)" in told and told.count("following") == 2
+
+    async with serving() as service, service.client("?session=studio") as speaker:
+        await speaker.say("START")
+        await speaker.hear(SENTENCE)
+        async with following(service.url, tmp_path):
+            await until(tmp_path, await speaker.sentences(1))
+            log = service.server.gallery.find("studio").log
+            log.append(
+                [m.SegmentOpened(upto=0, channel=0, segment=n, start=0) for n in range(KEPT_EVENTS + 1)]
+            )
+            await eventually(came_again)
+            log.append([m.SegmentLocked(upto=0, channel=0, segment=1, sentences=(LAST,))])
+            await until(tmp_path, ["one two", "the last"])
+        assert not (tmp_path / "talk-2.srt").exists()
 
 
 async def test_it_waits_for_a_server_and_comes_back_to_it(

@@ -45,7 +45,7 @@ STARTED = m.Started(upto=0, setup=SETUP)
 
 def test_before_a_start_there_is_nothing() -> None:
     record = kept(m.Failed(upto=0, code="c", message="w"), m.LanguageSet(upto=0, name="en"))
-    assert record.catch_up() == []
+    assert list(record.catch_up()) == []
     assert not record.started
     assert record.language is None
     assert record.channels == 1
@@ -53,20 +53,20 @@ def test_before_a_start_there_is_nothing() -> None:
 
 def test_what_is_being_said_is_told_after_what_was() -> None:
     record = kept(STARTED, locked(0), opened(1), partial(1, "a"), partial(1, "b"))
-    assert record.catch_up() == [STARTED, locked(0), opened(1), partial(1, "b")]
+    assert list(record.catch_up()) == [STARTED, locked(0), opened(1), partial(1, "b")]
     assert record.sentences == locked(0).sentences
 
 
 def test_a_locked_segment_is_not_being_said_any_more() -> None:
     record = kept(STARTED, opened(1), partial(1, "a"), locked(1), partial(1, "late"), opened(2), locked())
-    assert record.catch_up() == [STARTED, locked(1), opened(2)]
+    assert list(record.catch_up()) == [STARTED, locked(1), opened(2)]
 
 
 def test_speakers_are_those_of_now() -> None:
     changes = (SpeakerChange(0, None, 3), SpeakerChange(7, None, 1))
     record = kept(STARTED, locked(0, 1), m.SpeakersRevised(upto=0, changes=changes))
     assert [sentence.speaker for sentence in record.sentences] == [3, None]
-    assert len(record.catch_up()) == 3
+    assert len(list(record.catch_up())) == 3
 
 
 def test_channels_are_those_of_the_start() -> None:
@@ -77,27 +77,27 @@ def test_channels_are_those_of_the_start() -> None:
 def test_settings_are_those_of_now() -> None:
     record = kept(STARTED, m.LanguageSet(upto=0, name="zh", setup=Setup(language="zh")))
     assert record.language == "zh"
-    assert record.catch_up() == [m.Started(upto=0, setup=Setup(language="zh"))]
+    assert list(record.catch_up()) == [m.Started(upto=0, setup=Setup(language="zh"))]
 
 
 def test_a_reader_may_want_the_latest_sentences_only() -> None:
     record = kept(STARTED, locked(0), locked(1, 2, upto=7))
     told = [event.sentences[0].id for event in record.catch_up(2) if isinstance(event, m.SegmentLocked)]
     assert told == [1, 2]
-    assert record.catch_up(0) == [STARTED]
+    assert list(record.catch_up(0)) == [STARTED]
     assert record.upto == 7
 
 
 def test_the_end_is_told_too() -> None:
     finished, stopped = m.Finished(upto=9), m.Stopped(upto=9)
     record = kept(STARTED, opened(0), finished, stopped)
-    assert record.catch_up() == [STARTED, finished, stopped]
+    assert list(record.catch_up()) == [STARTED, finished, stopped]
     assert record.stopped
 
 
 def test_a_new_session_forgets_the_one_before() -> None:
     record = kept(STARTED, locked(0), m.Stopped(upto=9), STARTED)
-    assert record.catch_up() == [STARTED]
+    assert list(record.catch_up()) == [STARTED]
     assert not record.stopped
 
 
@@ -122,4 +122,13 @@ def test_a_late_reader_ends_with_the_same_transcript(at: int) -> None:
 @pytest.mark.parametrize("count", [None, 3])
 def test_catching_up_does_not_change_the_record(count: int | None) -> None:
     record = kept(STARTED, locked(0), opened(1))
-    assert record.catch_up(count) == record.catch_up(count)
+    assert list(record.catch_up(count)) == list(record.catch_up(count))
+
+
+def test_what_is_received_while_a_reader_catches_up_is_not_in_it() -> None:
+    record = kept(STARTED, locked(0), locked(1), opened(2))
+    reading = record.catch_up()
+    assert next(reading) == STARTED
+    change = SpeakerChange(1, None, 3)
+    record.receive([locked(2, upto=7), m.SpeakersRevised(upto=7, changes=(change,)), m.Stopped(upto=9)])
+    assert list(reading) == [locked(0), locked(1), opened(2)]

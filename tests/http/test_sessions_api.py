@@ -322,8 +322,23 @@ def test_names_that_cannot_be_read(text: str) -> None:
         Speakers.read(text)
 
 
+def test_nothing_but_the_snapshot_is_made_before_the_file_is_written() -> None:
+    asked: list[str] = []
+
+    class Names(dict[str, str]):
+        def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+            asked.append(key)
+            return default
+
+    record = record_of(said(0, "hello", None, 0), said(1, "hi", 0, 1), channels=2)
+    write = writer("txt", record, Speakers(names=Names()), key="k")
+    assert not asked
+    assert write().splitlines() == ["Channel 1: hello", "Channel 2, Speaker 1: hi"]
+    assert asked
+
+
 def test_a_snapshot_stays_as_it_was() -> None:
     record = record_of(said(0, "hello"))
-    before = snapshot(record, Speakers())
+    before = snapshot(record)
     record.receive([m.SegmentLocked(upto=32_000, channel=0, segment=1, sentences=(said(1, "more"),))])
     assert [sentence.text for sentence in before.sentences] == ["hello"]

@@ -52,6 +52,15 @@ async def test_readers_do_not_wait_for_each_other() -> None:
     assert await slow.take() == events(1, 2)
 
 
+async def test_a_reader_may_take_a_few_at_a_time() -> None:
+    log = EventLog()
+    reader = log.add_reader()
+    log.append(events(1, 2, 3))
+    assert await reader.take(2) == events(1, 2)
+    assert reader.behind == 1
+    assert await reader.take(2) == events(3)
+
+
 async def test_a_late_reader_starts_at_the_oldest_event_kept() -> None:
     log = EventLog(keep=2)
     log.append(events(1, 2, 3))

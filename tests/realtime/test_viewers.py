@@ -6,12 +6,14 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from realtime_server.core import messages as m
 from realtime_server.core.record import Record
 from realtime_server.core.segments import Sentence
 from realtime_server.realtime.archive import Kept
-from realtime_server.realtime.event_log import EventLog
-from realtime_server.realtime.viewers import Viewing
+from realtime_server.realtime.event_log import EventLog, ReaderTooSlowError
+from realtime_server.realtime.viewers import AT_ONCE, NEWS_AT_ONCE, Viewing
 
 
 class Told:
@@ -66,17 +68,75 @@ async def test_a_viewer_may_come_before_the_start() -> None:
     assert shown(await take(viewing)) == ["started"]
 
 
-async def test_one_that_falls_behind_is_told_the_state_of_things_anew() -> None:
+async def test_one_that_falls_behind_is_told_so() -> None:
     session = Told(keep=4)
     session.tell(m.Started(upto=0))
     viewing = Viewing(session.kept)
-    first = await take(viewing)
+    await take(viewing)
     session.lock(10)
-    again = await take(viewing)
-    assert shown(again) == ["started", *(f"n{n}" for n in range(10))]
-    assert again[0]["seq"] == first[-1]["seq"] + 1
+    with pytest.raises(ReaderTooSlowError):
+        await take(viewing)
+
+
+async def test_the_past_is_told_a_little_at_a_time_as_it_was_when_the_viewer_came() -> None:
+    session = Told()
+    session.tell(m.Started(upto=0))
+    session.lock(2 * AT_ONCE)
+    viewing = Viewing(session.kept)
+    pieces = [await take(viewing)]
     session.lock()
-    assert shown(await take(viewing)) == ["n10"]
+    while viewing.late:
+        pieces.append(await take(viewing))
+    assert max(map(len, pieces)) == AT_ONCE
+    assert [text for piece in pieces for text in shown(piece)] == [
+        "started",
+        *(f"n{n}" for n in range(2 * AT_ONCE)),
+    ]
+    assert shown(await take(viewing)) == [f"n{2 * AT_ONCE}"]
+
+
+async def test_it_is_not_over_before_the_past_is_told() -> None:
+    session = Told()
+    session.tell(m.Started(upto=0))
+    session.lock(AT_ONCE)
+    session.kept.log.close()
+    viewing = Viewing(session.kept)
+    await take(viewing)
+    assert not viewing.over
+    await take(viewing)
+    assert viewing.over
+
+
+async def test_many_viewers_are_told_the_past_one_piece_in_each_turn_of_the_loop() -> None:
+    session = Told()
+    session.tell(m.Started(upto=0))
+    session.lock(AT_ONCE)
+    turn, told = asyncio.Lock(), 0
+
+    async def view() -> None:
+        nonlocal told
+        await take(Viewing(session.kept, turn=turn))
+        told += 1
+
+    async with asyncio.TaskGroup() as viewers:
+        for _ in range(20):
+            viewers.create_task(view())
+        while told < 20:
+            before = told
+            await asyncio.sleep(0)
+            assert told <= before + 1
+
+
+async def test_many_news_are_told_a_few_at_a_time() -> None:
+    session = Told(keep=2 * NEWS_AT_ONCE)
+    viewing = Viewing(session.kept)
+    await take(viewing)
+    session.tell(m.Started(upto=0))
+    session.lock(NEWS_AT_ONCE)
+    assert viewing.late
+    assert len(await take(viewing)) == NEWS_AT_ONCE
+    assert not viewing.late
+    assert shown(await take(viewing)) == [f"n{NEWS_AT_ONCE - 1}"]
 
 
 async def test_it_is_over_when_the_session_is_and_all_was_told() -> None:

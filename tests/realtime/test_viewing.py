@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from realtime_server.core import messages as m
+from realtime_server.realtime.event_log import KEPT_EVENTS
 from realtime_server.realtime.server import ServerOptions
 from tests.realtime.harness import PATIENCE_S, SENTENCE, Client, Service, eventually, serving
 
@@ -136,6 +138,24 @@ async def test_viewers_are_no_sessions() -> None:
         assert service.sessions == 1
         await speaker.say("START", "STOP")
         await speaker.event("stopped")
+
+
+async def test_a_viewer_that_fell_behind_is_sent_away_and_may_come_again() -> None:
+    options = ServerOptions(shutdown_s=PATIENCE_S)
+    async with serving(options=options) as service, service.client("?session=a") as speaker:
+        await speaker.say("START")
+        await speaker.hear(SENTENCE)
+        async with service.client("sessions/a") as viewer:
+            await sentence_of(viewer)
+            log = service.server.gallery.find("a").log
+            log.append(
+                [m.SegmentOpened(upto=0, channel=0, segment=n, start=0) for n in range(KEPT_EVENTS + 1)]
+            )
+            assert await end_of(viewer) == 1013
+            assert viewer.connection.close_reason
+            assert kinds(viewer).count("started") == 1
+        async with service.client("sessions/a") as again:
+            assert (await sentence_of(again))["text"] == "one two"
 
 
 async def test_viewers_that_do_not_read_delay_nobody() -> None:
