@@ -9,19 +9,15 @@ from typing import Any
 
 from realtime_server.core.call_messages import CallStarted
 from realtime_server.core.commands import split_words
+from realtime_server.core.session_names import read_name
 from realtime_server.errors import FieldError
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 FIXED = re.compile(r"fixed:([0-9]{1,6})")
 
 
 def name_of(call: CallStarted) -> str:
     """What the session is called: the parameter `session`, else the call's own id. Raises FieldError."""
-    name = call.parameters.get("session") or call.call
-    if not NAME.fullmatch(name):
-        words = "session: the name of a call has 1 to 64 of the letters a-z and A-Z, digits, - and _"
-        raise FieldError(words, "session")
-    return name
+    return read_name(call.parameters.get("session") or call.call)
 
 
 def start_command(call: CallStarted) -> str:

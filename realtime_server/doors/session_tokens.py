@@ -18,14 +18,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
+from realtime_server.core.session_names import is_name
+from realtime_server.doors.queries import read_query
 from realtime_server.doors.tokens import RIGHTS, SESSION_PREFIX, Right, Token, Tokens
 from realtime_server.errors import AdmissionError, FieldError
 
 TTL_S, LONGEST_S = 300, 12 * 3600  # the day of an event; who comes back after that asks for another
 MINTABLE: tuple[Right, ...] = ("transcribe", "view")
-SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 BAD = "this token is not valid here"
 
 
@@ -53,14 +53,14 @@ class Wish:
             raise FieldError(f"rights must be a list of {' and '.join(MINTABLE)}, not empty", "rights")
         if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_S:
             raise FieldError(f"ttl_s must be a whole number of seconds from 1 to {LONGEST_S}", "ttl_s")
-        if session is not None and not (isinstance(session, str) and SESSION_ID.fullmatch(session)):
+        if session is not None and not (isinstance(session, str) and is_name(session)):
             raise FieldError("session must be the name of one: 1 to 64 of A-Z a-z 0-9 _ -", "session")
         return cls(frozenset(rights), ttl_s, session)
 
     @classmethod
     def read_query(cls, query: str) -> Wish:
         """Read rights=view,transcribe&ttl_s=60&session=ID. Raises FieldError naming the field."""
-        fields: dict[str, object] = dict(parse_qsl(query, keep_blank_values=True))
+        fields: dict[str, object] = dict(read_query(query))
         if isinstance(rights := fields.get("rights"), str):
             fields["rights"] = rights.split(",")
         if isinstance(ttl_s := fields.get("ttl_s"), str) and re.fullmatch(r"\d{1,9}", ttl_s, re.ASCII):

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from urllib.parse import unquote
+
+from realtime_server.doors.queries import read_query
 
 NETWORK_BITS = 64  # of an IPv6 address: whoever has one of these has all that share them
 BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
@@ -41,16 +42,13 @@ class Visitor:
 
     @property
     def query_token(self) -> str | None:
-        """The parameter `token`, as browsers send it, for they cannot set a header; it may be empty.
-
-        A plus sign is one, not a space: tokens have no spaces, and not everybody encodes it.
-        """
-        return self._parameter("token")
+        """The parameter `token`, as browsers send it, for they cannot set a header; it may be empty."""
+        return read_query(self.query).get("token")
 
     @property
     def session(self) -> str | None:
         """The parameter `session`: the name of the session that is asked about."""
-        return self._parameter("session")
+        return read_query(self.query).get("session")
 
     @property
     def token(self) -> str | None:
@@ -61,13 +59,6 @@ class Visitor:
     def asks_for_himself(self) -> bool:
         """Whether a question is about this visitor, as it shows a token or at least the place for one."""
         return bool(self.authorization) or self.query_token is not None
-
-    def _parameter(self, wanted: str) -> str | None:
-        for part in self.query.split("&"):
-            name, equals, value = part.partition("=")
-            if equals and unquote(name) == wanted:
-                return unquote(value)
-        return None
 
     def sender(self, proxies: int) -> str:
         """What counts as one sender, in a form for logs: an IPv4 address, or an IPv6 network of NETWORK_BITS.

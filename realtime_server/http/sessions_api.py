@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from realtime_server.core.session_names import read_name
 from realtime_server.errors import BusyError, FieldError, NoSessionError
 from realtime_server.http.errors import RequestError, explain
 from realtime_server.http.exports import MEDIA_TYPES, Speakers, writer
-from realtime_server.realtime.addresses import ToView, read_address, read_name
+from realtime_server.realtime.addresses import ToView, read_history
 from realtime_server.realtime.viewers import Gallery
 
 PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -45,12 +46,10 @@ class SessionsApi:
             )
             self.router.add_api_route(where, answer, methods=["HEAD"], include_in_schema=False)
 
-    async def view(self, websocket: WebSocket) -> None:
+    async def view(self, websocket: WebSocket, name: str) -> None:
         """Send a session's messages, in protocol 2, to somebody who sends none."""
         try:
-            wanted = read_address(f"{websocket.url.path}?{websocket.url.query}")
-            assert isinstance(wanted, ToView)
-            viewing = self._gallery.open(wanted)
+            viewing = self._gallery.open(ToView(read_name(name), read_history(websocket.url.query)))
         except (FieldError, NoSessionError, BusyError) as error:
             response = _refusal(error).response
             del response.headers["content-length"]  # uvicorn adds it, and some versions do not look

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
+from realtime_server.core.session_names import read_name
+from realtime_server.doors.queries import read_query
 from realtime_server.errors import FieldError
-from realtime_server.realtime.archive import NAME
 
 VIEW = "/sessions/"
 MOST_HISTORY = 20_000
@@ -29,25 +30,18 @@ class ToView:
 
 def read_address(path: str) -> ToSpeak | ToView:
     """Read the path and query of a handshake. Raises FieldError naming what cannot be."""
-    parts = urlsplit(path)
-    query = parse_qs(parts.query, keep_blank_values=True)
-    if parts.path.startswith(VIEW):
-        return ToView(read_name(unquote(parts.path.removeprefix(VIEW))), _read_history(query.get("history")))
-    given = query.get("session")
-    return ToSpeak(read_name(given[-1]) if given else None)
+    place, _, query = path.partition("?")
+    if place.startswith(VIEW):
+        return ToView(read_name(unquote(place.removeprefix(VIEW))), read_history(query))
+    name = read_query(query).get("session")
+    return ToSpeak(None if name is None else read_name(name))
 
 
-def read_name(name: str) -> str:
-    """Return a session's name or id as it was given. Raises FieldError if it cannot be one."""
-    if NAME.fullmatch(name):
-        return name
-    raise FieldError("a session's name has 1 to 64 of the letters a-z and A-Z, digits, - and _", "session")
-
-
-def _read_history(given: list[str] | None) -> int | None:
-    if not given:
+def read_history(query: str) -> int | None:
+    """How many of the sentences of the past a viewer wants, None for all. Raises FieldError."""
+    text = read_query(query).get("history")
+    if text is None:
         return None
-    text = given[-1]
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= MOST_HISTORY):
         raise FieldError(f"history must be a whole number from 0 to {MOST_HISTORY}", "history")
     return int(text)

@@ -55,6 +55,15 @@ async def both(options: ServerOptions = STAY, door: Door | None = None) -> Async
             yield Both(live, files)
 
 
+@pytest.mark.parametrize("path", ["sessions/%2573tudio", "sessions/studio?history=x"])
+async def test_an_address_is_read_as_who_guards_it_reads_it(path: str) -> None:
+    async with both() as service, service.live.client("?session=studio"):
+        with pytest.raises(InvalidStatus) as refused:
+            async with service.viewer(path):
+                pass
+        assert refused.value.response.status_code == 400
+
+
 async def test_without_tokens_a_name_that_was_pointed_here_reads_nothing() -> None:
     async with both() as service, service.live.client("?session=a"):
         for path in ("/sessions/a", "/sessions/a/transcript.txt", "/metrics"):

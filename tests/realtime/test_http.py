@@ -227,6 +227,7 @@ async def test_malformed_requests_harm_nobody(
     [
         ("", {}),
         ("?token=x&y", {}),
+        ("/[", {}),
         ("ws", {}),
         ("some/where?else=1", {}),
         ("health", {}),
