@@ -33,8 +33,7 @@ from realtime_server.http.tokens_api import TokensApi
 from realtime_server.http.websocket import serve_websocket
 from realtime_server.metrics import CONTENT_TYPE as METRICS_TYPE
 from realtime_server.metrics import Metrics
-from realtime_server.realtime.http_answers import Pages as Texts
-from realtime_server.realtime.http_answers import page_policy
+from realtime_server.realtime.http_answers import PageTexts, page_policy
 from realtime_server.realtime.viewers import Gallery
 
 TITLE = "realtime-server: recordings"
@@ -112,7 +111,7 @@ class Pages:
         self, app: FastAPI, service: FileService, live: LiveService, reception: Reception
     ) -> None:  # fmt: skip
         self._app, self._service, self._live, self._reception = app, service, live, reception
-        texts = Texts.read(live.page)
+        texts = PageTexts.read(live.page)
         self._microphone, self._overlay = map(_page, (texts.microphone, texts.overlay))
 
     async def health(self, request: Request) -> Response:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from realtime_server.core.record import Record
 from realtime_server.realtime.event_log import EventLog
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MOST_ENDED = 256  # records of ended sessions
 MOST_SENTENCES = 100_000  # of them together
 
@@ -26,47 +24,83 @@ class Kept:
 
 
 class Archive:
-    """Finds sessions by id, or by the name that their client gave, which the newest with that name has."""
+    """Finds sessions by id, or by the name that their client gave.
 
-    def __init__(self, keep_s: float, clock: Callable[[], float]) -> None:
-        self._keep_s, self._clock = keep_s, clock
-        self._kept: dict[str, Kept] = {}  # by id, the longest ended first
-        self._named: dict[str, str] = {}  # ids
+    Of several of a name the newest that runs has it, or else the newest; nobody takes another's id by it.
+    call_later: has something done after so many seconds; None: what is old is forgotten when somebody asks.
+    """
+
+    def __init__(
+        self, keep_s: float, clock: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], object] | None = None,
+    ) -> None:  # fmt: skip
+        self._keep_s, self._clock, self._call_later = keep_s, clock, call_later
+        self._running: dict[str, Kept] = {}  # by id
+        self._ended: dict[str, Kept] = {}  # by id, the longest ended first
+        self._named: dict[str, list[str]] = {}  # ids of a name, the newest last
+        self._sentences = 0  # of those that have ended
+        self._awaited = False  # whether what is old will be looked for
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._running) + len(self._ended)
 
     def add(self, kept: Kept) -> None:
         """A session began."""
-        self._kept[kept.id] = kept
+        self._running[kept.id] = kept
         if kept.name:
-            self._named[kept.name] = kept.id
+            self._named.setdefault(kept.name, []).append(kept.id)
 
     def end(self, id: str) -> None:
         """A session ended; its transcript is kept for a while, if it has one."""
-        kept = self._kept.pop(id)
-        self._kept[id] = Kept(kept.id, kept.name, kept.record, kept.log, self._clock())
-        if not kept.record.sentences or not self._keep_s:
-            self._remove(id)
+        kept = self._running.pop(id)
+        sentences = len(kept.record.sentences)
+        if not sentences or not self._keep_s:
+            self._forget_name(kept)
+            return
+        self._ended[id] = Kept(kept.id, kept.name, kept.record, kept.log, self._clock())
+        self._sentences += sentences
         self._forget_old()
+        self._await_old()
 
     def find(self, name: str) -> Kept | None:
         """The session with this id or name; None if there is none any more."""
         self._forget_old()
-        return self._kept.get(self._named.get(name, name))
+        if found := self._running.get(name) or self._ended.get(name):
+            return found
+        ids = self._named.get(name)
+        if not ids:
+            return None
+        running = [self._running[id] for id in ids if id in self._running]
+        return running[-1] if running else self._ended[ids[-1]]
 
     def _forget_old(self) -> None:
-        ended = [kept for kept in self._kept.values() if kept.ended_s is not None]
-        sentences = sum(len(kept.record.sentences) for kept in ended)
-        count, now_s = len(ended), self._clock()
-        for kept in ended:
-            assert kept.ended_s is not None
-            if kept.ended_s + self._keep_s > now_s and count <= MOST_ENDED and sentences <= MOST_SENTENCES:
+        while self._ended:
+            kept = next(iter(self._ended.values()))
+            bounded = len(self._ended) <= MOST_ENDED and self._sentences <= MOST_SENTENCES
+            if bounded and self._left_s(kept) > 0:
                 return
-            count, sentences = count - 1, sentences - len(kept.record.sentences)
-            self._remove(kept.id)
+            del self._ended[kept.id]
+            self._sentences -= len(kept.record.sentences)
+            self._forget_name(kept)
 
-    def _remove(self, id: str) -> None:
-        kept = self._kept.pop(id)
-        if kept.name and self._named.get(kept.name) == id:
-            del self._named[kept.name]
+    def _await_old(self) -> None:
+        """Look for what is old when the longest ended will be, whether or not anybody asks."""
+        if self._call_later and self._ended and not self._awaited:
+            self._awaited = True
+            self._call_later(max(0.0, self._left_s(next(iter(self._ended.values())))), self._look)
+
+    def _look(self) -> None:
+        self._awaited = False
+        self._forget_old()
+        self._await_old()
+
+    def _left_s(self, kept: Kept) -> float:
+        assert kept.ended_s is not None
+        return kept.ended_s + self._keep_s - self._clock()
+
+    def _forget_name(self, kept: Kept) -> None:
+        if kept.name:
+            ids = self._named[kept.name]
+            ids.remove(kept.id)
+            if not ids:
+                del self._named[kept.name]

@@ -29,14 +29,14 @@ RETRY_S = 5  # what a refused client is told to wait
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class PageTexts:
     """What people look at: each as its text."""
 
     microphone: str
     overlay: str
 
     @classmethod
-    def read(cls, microphone: Path) -> Pages:
+    def read(cls, microphone: Path) -> PageTexts:
         """Read them. Raises ConfigurationError if this installation lacks the overlay."""
         return cls(read_page(microphone), read_page(find_resource(OVERLAY)))
 
@@ -54,7 +54,7 @@ class HttpAnswers:
 
     def __init__(
         self,
-        pages: Pages,
+        pages: PageTexts,
         door: Door,
         gallery: Gallery,
         *,
@@ -106,7 +106,7 @@ class HttpAnswers:
             wanted = read_address(path)
             assert isinstance(wanted, ToView)
             self._door.admit(visitor, "view", wanted.name)
-            return respond_json(HTTPStatus.OK, self._gallery.tell(wanted.name))
+            return _keep_private(respond_json(HTTPStatus.OK, self._gallery.tell(wanted.name)))
         except FieldError as error:
             return respond_json(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         except NoSessionError as error:
@@ -118,10 +118,9 @@ class HttpAnswers:
             minted = self._door.mint(self._door.find_maker(visitor), Wish.read_query(visitor.query))
         except FieldError as error:
             return respond_text(HTTPStatus.BAD_REQUEST, str(error))
-        response = respond(HTTPStatus.OK, "application/json", json.dumps(minted.body).encode() + b"\n")
-        del response.headers["Cache-Control"]
-        response.headers["Cache-Control"] = "no-store"
-        return response
+        return _keep_private(
+            respond(HTTPStatus.OK, "application/json", json.dumps(minted.body).encode() + b"\n")
+        )
 
 
 def page_policy(page: str) -> str:
@@ -183,7 +182,14 @@ def respond_text(status: HTTPStatus, text: str) -> Response:
 
 
 def respond_json(status: HTTPStatus, value: Mapping[str, object]) -> Response:
-    """Return a JSON object, which a page from anywhere may read: it holds nothing about anybody."""
+    """Return a JSON object that a page may read wherever it is from, if the door lets it ask."""
     response = respond(status, "application/json", json.dumps(value).encode() + b"\n")
     response.headers["Access-Control-Allow-Origin"] = "*"
+    return response
+
+
+def _keep_private(response: Response) -> Response:
+    """Let nobody on the way keep an answer that is about somebody."""
+    del response.headers["Cache-Control"]
+    response.headers["Cache-Control"] = "no-store"
     return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ class Hub:
 
     def __init__(self, max_sessions: int, keep_transcripts_s: float = 0.0) -> None:
         self.max_sessions = max_sessions
-        self.archive = Archive(keep_transcripts_s, time.monotonic)
+        self.archive = Archive(keep_transcripts_s, time.monotonic, _call_later)
         self.draining = False
         self.sessions: dict[str, RealtimeASRSession] = {}
         self.refused = 0
@@ -72,3 +72,7 @@ class Hub:
             session.give_up("the server stops and cannot wait longer")
         if not await happens(self._empty, grace_s):
             logger.warning("%d connections did not close", len(self.sessions))
+
+
+def _call_later(wait_s: float, do: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(wait_s, do)

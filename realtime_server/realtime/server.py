@@ -45,7 +45,7 @@ from realtime_server.realtime.fair_connection import FairConnection
 from realtime_server.realtime.health import Health
 from realtime_server.realtime.http_answers import (
     HttpAnswers,
-    Pages,
+    PageTexts,
     is_handshake,
     refuse,
     respond_refused,
@@ -91,7 +91,7 @@ class RealtimeServer:
         self._settings, self._options = settings, options
         self._description, self._clocks = description, clocks
         self._http = HttpAnswers(
-            Pages.read(page),
+            PageTexts.read(page),
             self.door,
             self.gallery,
             state=self.state,

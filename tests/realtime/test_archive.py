@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from realtime_server.core import messages as m
 from realtime_server.core.record import Record
 from realtime_server.core.segments import Sentence
-from realtime_server.realtime.archive import MOST_ENDED, MOST_SENTENCES, NAME, Archive, Kept
+from realtime_server.realtime.archive import MOST_ENDED, MOST_SENTENCES, Archive, Kept
 from realtime_server.realtime.event_log import EventLog
+from realtime_server.realtime.hub import Hub
+from tests.realtime.harness import eventually
 
 
 class Clock:
@@ -92,11 +96,52 @@ def test_the_oldest_give_way_to_too_long_ones(archive: Archive) -> None:
     assert ids(archive, "0", "1", "2") == [None, "1", "2"]
 
 
-@pytest.mark.parametrize("name", ["a", "studio-1_B", "x" * 64])
-def test_names_that_can_be_in_an_address(name: str) -> None:
-    assert NAME.fullmatch(name)
+def test_a_name_goes_back_to_the_session_that_still_has_it(archive: Archive) -> None:
+    archive.add(kept("1", "studio"))
+    archive.add(kept("2", "studio", sentences=0))
+    assert ids(archive, "studio") == ["2"]
+    archive.end("2")
+    assert ids(archive, "studio", "2") == ["1", None]
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "ä", "a\n", "../a"])
-def test_names_that_cannot(name: str) -> None:
-    assert not NAME.fullmatch(name)
+def test_one_that_runs_has_the_name_before_one_that_has_ended(archive: Archive) -> None:
+    archive.add(kept("1", "studio"))
+    archive.add(kept("2", "studio"))
+    archive.end("2")
+    assert ids(archive, "studio", "2") == ["1", "2"]
+    archive.end("1")
+    assert ids(archive, "studio") == ["2"]
+
+
+def test_nobody_takes_the_id_of_another_as_his_name(archive: Archive) -> None:
+    archive.add(kept("1"))
+    archive.add(kept("2", "1"))
+    assert ids(archive, "1", "2") == ["1", "2"]
+    archive.end("1")
+    assert ids(archive, "1") == ["1"]
+
+
+def test_what_is_old_is_forgotten_though_nobody_asks(clock: Clock) -> None:
+    calls: list[tuple[float, Callable[[], None]]] = []
+    archive = Archive(60.0, clock, lambda wait_s, do: calls.append((wait_s, do)))
+    for number, now_s in enumerate((0.0, 10.0)):
+        clock.now_s = now_s
+        archive.add(kept(str(number), "studio"))
+        archive.end(str(number))
+    for now_s, left in ((60.0, 1), (70.0, 0)):
+        ((wait_s, look),) = calls
+        calls.clear()
+        clock.now_s = now_s
+        look()
+        assert wait_s in (60.0, 10.0)
+        assert len(archive) == left
+    assert not calls
+    assert not archive._named
+
+
+async def test_the_hub_forgets_by_itself() -> None:
+    hub = Hub(1, keep_transcripts_s=0.01)
+    hub.archive.add(kept("1"))
+    hub.archive.end("1")
+    assert len(hub.archive) == 1
+    await eventually(lambda: not len(hub.archive), "what is old is not forgotten")

@@ -13,6 +13,7 @@ from realtime_server.core import messages as m
 from realtime_server.realtime.event_log import KEPT_EVENTS
 from realtime_server.realtime.server import ServerOptions
 from tests.realtime.harness import PATIENCE_S, SENTENCE, Client, Service, eventually, serving
+from tests.realtime.test_http import ask
 
 
 def kinds(client: Client) -> list[str]:
@@ -183,6 +184,17 @@ async def test_the_newest_session_has_the_name() -> None:
             await second.sentences(1)
             async with service.client("sessions/a") as viewer:
                 assert (await sentence_of(viewer))["text"] == "one two"
+
+
+async def test_a_session_keeps_its_name_when_another_of_it_comes_and_goes() -> None:
+    async with serving() as service, service.client("?session=a") as first:
+        await first.say("START")
+        await first.event("started")
+        async with service.client("?session=a"):
+            await eventually(lambda: service.sessions == 2, "the second does not come")
+        await eventually(lambda: service.sessions == 1, "the second does not leave")
+        told = await ask(service, "/sessions/a")
+        assert (told.status, told.headers["cache-control"]) == (200, "no-store")
 
 
 async def test_the_server_stops_while_viewers_watch() -> None:
