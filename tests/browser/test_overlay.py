@@ -15,7 +15,7 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.audio import pcm16, silence, tone
-from tests.browser.overlay_server import OverlayServer, partial, sentence, started
+from tests.browser.overlay_server import SESSION, OverlayServer, partial, sentence, started
 from tests.browser.page_driver import OpenPage
 from tests.live_server import LiveServer
 
@@ -50,6 +50,19 @@ VISIBLE = """() => {
     }
   }
   return found.join(" ");
+}"""
+
+
+# How long a source waits between twelve looks, without waiting.
+WAITS = """async (ended) => {
+  const source = new Source(readAddress("session=studio", ""), null), waits = [];
+  source.say = () => {};
+  source.ended = ended;
+  await new Promise((enough) => {
+    window.setTimeout = (done, waitMs) => (waits.push(waitMs) < 12 ? done() : enough());
+    source.run();
+  });
+  return waits;
 }"""
 
 
@@ -243,6 +256,19 @@ def test_it_waits_for_its_session_and_says_why_it_may_not(open_page: OpenPage) -
     with OverlayServer(status=403) as server:
         page = open_page(server.url(), **SCREEN)
         expect(page.locator("#trouble")).to_contain_text("words of the server")
+
+
+@pytest.mark.parametrize("status", [404, 200])
+def test_the_longer_it_waits_the_less_it_asks(open_page: OpenPage, status: int) -> None:
+    with OverlayServer(status=status, running=False) as server:
+        page = open_page(
+            server.url().replace("session=studio", ""), **SCREEN
+        )  # which asks for nothing by itself
+        waits = page.evaluate(WAITS, SESSION)
+        assert len(server.asked) == len(waits)
+    assert 1500 <= waits[0] <= 2500
+    assert all(7500 <= wait <= 12_500 for wait in waits[-8:])
+    assert len(set(waits[-8:])) > 1
 
 
 def test_it_comes_back_after_the_server_and_what_stands_there_stays(open_page: OpenPage) -> None:
