@@ -85,7 +85,7 @@ def test_a_mono_call_at_8_khz_as_messages(server: FilesServer, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--session", "a/b"), 1, "the name of a call"),
+        (("--session", "a/b"), 1, "name has 1 to 64"),
         (("--pace", "-1"), 2, "--pace"),
         (("--parameter", "a"), 2, "NAME=VALUE"),
         (("--server", "http://localhost"), 2, "--server"),

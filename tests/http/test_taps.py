@@ -349,7 +349,7 @@ async def test_a_call_longer_than_a_session_may_be_ends_with_its_final() -> None
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"session": "a/b"}, "session: the name of a call"),
+        ({"session": "a/b"}, "a session's name has 1 to 64"),
         ({"language": "klingon"}, "language"),
         ({"words": "yes"}, "words must be true or false"),
         ({"endpointing": "client"}, "endpointing must be dynamic or fixed:MS"),
