@@ -26,6 +26,7 @@ import uuid
 import wave
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,6 +51,7 @@ PIECE_MS = 20
 PIECE = RATE * PIECE_MS // 1000  # bytes
 TRACKS = ("inbound", "outbound")
 APPEARS_S = 10.0  # for the session to be there once the call began
+START = "make run ARGS='--http-port 8899', or realtime-server serve --http-port 8899"
 CLIP, BIAS = 32_635, 132  # of mu-law
 
 
@@ -122,7 +124,7 @@ async def replay(options: Options) -> None:
     shown = given.get("session", call)
     if options.token:
         given["token"] = options.token
-    socket = await open_socket(f"{options.server}/twilio")
+    socket = await open_socket(f"{options.server}/twilio", start=START)
     try:
         sending = asyncio.create_task(send(socket, messages_of(tracks, call, given), options.pace))
         watching = asyncio.create_task(watch(options, shown)) if options.watch else None
@@ -167,10 +169,10 @@ async def view(options: Options, session: str) -> AsyncIterator[str]:
     give_up_s = time.monotonic() + APPEARS_S
     while True:
         try:
-            socket = await open_socket(f"{options.server}/sessions/{session}", options.token)
+            socket = await open_socket(f"{options.server}/sessions/{session}", options.token, START)
             break
         except ClientError as error:
-            if "404" not in str(error) or time.monotonic() > give_up_s:
+            if error.status != HTTPStatus.NOT_FOUND or time.monotonic() > give_up_s:
                 raise
             await asyncio.sleep(0.1)
     try:

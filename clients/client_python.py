@@ -81,6 +81,7 @@ CLOSE_CODES = {
     1013: "the server is overloaded",
 }
 REFUSALS = {403: "not allowed", 429: "too many sessions or connections, try later", 503: "full, try later"}
+START = "make run, or realtime-server serve"  # commands
 TOKEN = "REALTIME_SERVER_TOKEN"  # the environment variable; arguments can be read in the list of processes
 
 Samples = npt.NDArray[np.float32]
@@ -92,11 +93,11 @@ OpenStream = Callable[[OnBlock, Callable[[], None]], AbstractContextManager[obje
 
 
 class ClientError(Exception):
-    """One sentence for the user, and the exit status."""
+    """One sentence for the user, and the exit status. status: by which a server refused, of HTTP."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
+    def __init__(self, message: str, exit_code: int = 1, status: int | None = None) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.status = exit_code, status
 
 
 @dataclass(frozen=True)
@@ -439,7 +440,8 @@ class Client:
         self._display.result(self._sentences, message["partial"], self._final)
 
 
-async def open_socket(server: str, token: str | None = None) -> ClientConnection:
+async def open_socket(server: str, token: str | None = None, start: str = START) -> ClientConnection:
+    """Connect. start: commands that start such a server. Raises ClientError."""
     settings: dict[str, Any] = {"max_size": None, "compression": None}  # a message holds the whole list
     settings |= {"ping_timeout": 120, "close_timeout": 2}  # pings wait behind audio
     if urlsplit(server).hostname in ("localhost", "127.0.0.1", "::1"):
@@ -457,7 +459,7 @@ async def open_socket(server: str, token: str | None = None) -> ClientConnection
                 if token
                 else f"it wants a token; set {TOKEN}, or give --token"
             )
-        raise ClientError(f"{server} refuses: {why}") from None
+        raise ClientError(f"{server} refuses: {why}", status=status) from None
     except ssl.SSLCertVerificationError as error:
         why = f"{error.verify_message}; if you signed it yourself, set SSL_CERT_FILE to its file"
         raise ClientError(f"the certificate of {server} is not accepted: {why}") from None
@@ -465,7 +467,7 @@ async def open_socket(server: str, token: str | None = None) -> ClientConnection
         why = error.strerror or str(error) or "no answer"
         if "Connect call failed" in why:
             why = os.strerror(error.errno) if error.errno else "Connection refused"
-            why += "; start it with: make run, or realtime-server serve"
+            why += f"; start it with: {start}"
         elif server.startswith("wss:") and isinstance(error, (ssl.SSLError, ConnectionError)):
             why = "the TLS handshake failed; without TLS the address starts with ws://"
         raise ClientError(f"no server at {server}: {why}") from None

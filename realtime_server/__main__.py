@@ -9,7 +9,8 @@ import signal
 
 def main() -> int:
     """Run it; return its exit code."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    if hasattr(signal, "pthread_sigmask"):  # not so on Windows, which has no SIGHUP either
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     from realtime_server.cli import main as run
 
     return run()

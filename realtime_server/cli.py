@@ -27,6 +27,7 @@ from realtime_server.bench import load
 from realtime_server.config_doors import Doors
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.engines.loading import (
+    AbsentEmbedder,
     load_embedder_if_possible,
     load_engine,
     load_scorer,
@@ -127,10 +128,10 @@ async def _serve_until_signal(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, doors.reload)
     try:
         settings = config.fit_engine(settings, engine.capabilities)
-        warm = await _warm_up_speakers(embedder, stop) if embedder else True
+        warm, telling = await _warm_up_speakers(embedder, stop) if embedder else (True, None)
         if warm and await _warm_up(engine, stop):
             memory.give_back()
-            await _listen(settings, doors, engine, scorer, embedder, stop)
+            await _listen(settings, doors, engine, scorer, telling, stop)
     finally:
         parts: dict[str, ending.Closable] = {"recognizer": engine, "voice activity detection": scorer}
         if embedder:
@@ -155,13 +156,13 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, begin)
 
 
-async def _warm_up_speakers(embedder: Embedder, stop: asyncio.Event) -> bool:
-    """The same; a failure costs the sessions their speakers, of which their clients will be told, and nothing else."""
+async def _warm_up_speakers(embedder: Embedder, stop: asyncio.Event) -> tuple[bool, Embedder]:
+    """The same, and what tells speakers apart: a failure costs the sessions their speakers and nothing else."""
     try:
-        return await _warm_up(embedder, stop)
+        return await _warm_up(embedder, stop), embedder
     except EngineError as error:
         logger.error("serving without speakers: %s", error)
-        return True
+        return True, AbsentEmbedder(str(error))
 
 
 async def _warm_up(engine: Engine | Embedder, stop: asyncio.Event) -> bool:
@@ -188,7 +189,7 @@ async def _listen(
     description = {
         "engine": settings.engine.engine,
         "endpointing": settings.endpointing,
-        "speakers": settings.speakers or "off",
+        "speakers": "unavailable" if isinstance(embedder, AbsentEmbedder) else settings.speakers or "off",
     }
     server = RealtimeServer(
         engine, scorer, settings.session, settings.server,

@@ -240,7 +240,7 @@ def _load_embedder(arguments: argparse.Namespace) -> Embedder | None:
 
 
 def _read_options(arguments: argparse.Namespace) -> FileOptions:
-    with config.naming("--endpointing"):
+    with flags.naming("--endpointing"):
         mode = arguments.endpointing
         endpointing = OFFLINE_ENDPOINTING if mode == "dynamic" else EndpointingOptions.parse(mode)
         if endpointing.mode == "client":

@@ -10,8 +10,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.engines.loading import EngineOptions, SpeakerOptions, usual_nano
 from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.engines.speech_options import SpeechOptions
-from realtime_server.errors import ConfigurationError, ProtocolError
-from realtime_server.flags import AssumedMode, AssumedSeconds
+from realtime_server.errors import ConfigurationError
+from realtime_server.flags import AssumedMode, AssumedSeconds, naming
 from realtime_server.http.options import CallOptions, HttpOptions
 from realtime_server.offline.audio_source import AudioLimits
 from realtime_server.offline.calls import Deadlines
@@ -255,15 +254,6 @@ def _read_http(arguments: argparse.Namespace) -> HttpOptions:
         deadlines=Deadlines(base_s=arguments.deadline_seconds),
         shutdown_s=arguments.shutdown_seconds,
     )
-
-
-@contextmanager
-def naming(flag: str) -> Iterator[None]:
-    """Put the flag before what is wrong with its value."""
-    try:
-        yield
-    except (ConfigurationError, ProtocolError) as error:
-        raise ConfigurationError(f"{flag}: {error}") from error
 
 
 def read_options(arguments: argparse.Namespace) -> DecodingOptions:

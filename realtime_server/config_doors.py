@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,6 +14,7 @@ from realtime_server.doors.origins import Origins
 from realtime_server.doors.tls import ServerTls, TlsFiles
 from realtime_server.doors.tokens import Token, read_token_file
 from realtime_server.errors import ConfigurationError
+from realtime_server.flags import naming
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class DoorConfig:
 def read_doors(arguments: argparse.Namespace) -> DoorConfig:
     """Validate the flags of flags.add_arguments(). Raises ConfigurationError saying which one cannot be."""
     source = getattr(arguments.token, "name", "--token")  # or an environment variable
-    with _naming(source):
+    with naming(source):
         token = Token.of(TOKEN_NAME, arguments.token) if arguments.token else None
     file = Path(arguments.token_file) if arguments.token_file else None
     tokens = tuple(_read_tokens(token, file))
@@ -55,9 +54,9 @@ def read_doors(arguments: argparse.Namespace) -> DoorConfig:
             f"--host {arguments.host or repr('')} lets other machines in: give them a token with --token-file or "
             "--token, or say --insecure to let in everybody who can reach this one"
         )
-    with _naming("--allow-origin"):
+    with naming("--allow-origin"):
         Origins(arguments.allow_origin)
-    with _naming("--token-key-file"):
+    with naming("--token-key-file"):
         options = DoorOptions(
             tokens=tokens,
             key=_read_key(arguments.token_key_file),
@@ -135,12 +134,3 @@ def _is_loopback(host: str) -> bool:
     except (OSError, UnicodeError):
         return True
     return all(ip_address(str(place[4][0])).is_loopback for place in places)
-
-
-@contextmanager
-def _naming(flag: str) -> Iterator[None]:
-    """Put the flag before what is wrong with its value."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{flag}: {error}") from error

@@ -71,12 +71,13 @@ def end_process(code: int) -> NoReturn:
 
 def let_signals_in() -> None:
     """End what __main__.py began: a signal does what it does, also one that came meanwhile."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def let_hangup_in() -> None:
     """The same for SIGHUP, which tells a server to read its files again."""
-    if hasattr(signal, "SIGHUP"):
+    if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from realtime_server.doors.door import DoorOptions
 from realtime_server.engines.loading import ENGINES, usual_nano
 from realtime_server.engines.nano_options import DEVICES, HUBS, NanoOptions
 from realtime_server.engines.speech_options import SpeechOptions
+from realtime_server.errors import ConfigurationError, ProtocolError
 from realtime_server.http.options import HttpOptions
 from realtime_server.realtime.options import ServerOptions
 from realtime_server.realtime.session import Clocks
@@ -75,6 +76,15 @@ class AssumedMode(str):
     """The same."""
 
     __slots__ = ()
+
+
+@contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """Put the flag before what is wrong with its value."""
+    try:
+        yield
+    except (ConfigurationError, ProtocolError) as error:
+        raise ConfigurationError(f"{flag}: {error}") from error
 
 
 def variable(flag: str) -> str:
@@ -274,10 +284,9 @@ def _add_files(add: Add) -> None:
     http = HttpOptions()
 
     def add_one(flag: str, kind: Callable[[str], float], default: float | None, metavar: str, what: str) -> None:
-        name = variable(flag)
-        value = FromEnvironment(name) if os.environ.get(name) else default
         told = "none" if default is None else f"{default:.10g}"
-        add(flag, type=kind, default=value, metavar=metavar, help=f"{what} (default: {told}; or set {name})")
+        add(flag, type=kind, default=from_environment(flag) or default, metavar=metavar,
+            help=f"{what} (default: {told}; or set {variable(flag)})")
 
     add_one("--http-port", port, None, "PORT", f"take recordings over HTTP too, such as {http.port}; 0: a free one")
     add_one("--max-files", count, http.max_files, "N", "requests at once; more get HTTP 429")
@@ -288,7 +297,7 @@ def _add_files(add: Add) -> None:
 
 def _add_calls(add: Add) -> None:
     add("--calls-dir", type=Path, metavar="DIR",
-        help="write a file of JSON lines for each call that comes in at /twilio (default: none)")
+        help="write a file of JSON lines for each call that comes in at /twilio; made if it is missing (default: none)")
     add("--calls-webhook", metavar="URL",
         help="POST the sentences of each call there, and its final; http or https (default: nowhere)")
     add("--calls-webhook-token", default=from_environment("--calls-webhook-token"), metavar="TOKEN",

@@ -10,8 +10,10 @@ import pytest
 
 from realtime_server import config, flags
 from realtime_server.cli import _listen_for_files, _to_open, _warm_up, _warm_up_speakers, main
+from realtime_server.core.jobs import EmbedJob
 from realtime_server.core.settings import SessionSettings
-from realtime_server.engines.fake import FakeEngine, FakeScorer
+from realtime_server.engines.fake import FakeEmbedder, FakeEngine, FakeScorer
+from realtime_server.engines.loading import AbsentEmbedder
 from realtime_server.errors import EngineError
 from realtime_server.http import serving
 from realtime_server.realtime.server import RealtimeServer, ServerOptions
@@ -45,8 +47,19 @@ async def test_a_signal_ends_the_warm_up() -> None:
 async def test_a_signal_ends_the_warm_up_of_a_speaker_network_that_hangs() -> None:
     engine, stop = Slow(), asyncio.Event()
     asyncio.get_running_loop().call_later(0.01, stop.set)
-    assert not await _warm_up_speakers(engine, stop)  # type: ignore[arg-type]
+    assert await _warm_up_speakers(engine, stop) == (False, engine)  # type: ignore[arg-type,comparison-overlap]
     assert engine.cancelled_warmup
+
+
+async def test_speakers_whose_network_does_not_warm_up_are_unavailable() -> None:
+    class Broken(FakeEmbedder):
+        async def warmup(self) -> None:
+            raise EngineError("out of memory")
+
+    warm, telling = await _warm_up_speakers(Broken(), asyncio.Event())
+    assert (warm, isinstance(telling, AbsentEmbedder)) == (True, True)
+    with pytest.raises(EngineError, match="out of memory"):
+        await telling.embed(EmbedJob(1, "s", 1, 0, 0, (), ()))
 
 
 async def test_an_engine_that_cannot_work_says_so() -> None:

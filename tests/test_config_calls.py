@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,14 @@ def test_what_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         (("--calls-dir", "/tmp"), "--calls-dir goes with --http-port"),
         (("--calls-webhook", URL), "--calls-webhook goes with --http-port"),
-        (("--http-port", "0", "--calls-dir", "/nowhere/at/all"), "--calls-dir /nowhere/at/all: no folder"),
+        (
+            ("--http-port", "0", "--calls-dir", "/nowhere/at/all"),
+            "/nowhere/at/all: no such folder can be made: No",
+        ),
+        (
+            ("--http-port", "0", "--calls-dir", "/dev/null"),
+            "--calls-dir /dev/null: no such folder can be made",
+        ),
         (("--http-port", "0", "--calls-webhook", "ftp://a/"), "--calls-webhook: expected an address"),
         (("--http-port", "0", "--calls-webhook-token", "a"), "--calls-webhook-token goes with"),
     ],
@@ -45,3 +53,18 @@ def test_what_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_cannot_be_is_refused_by_its_flag(words: tuple[str, ...], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         read(*words)
+
+
+def test_the_folder_of_calls_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    for _ in range(2):
+        assert read("--http-port", "0", "--calls-dir", str(folder)).folder == folder
+        assert folder.is_dir()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the user may be root, who may do anything
+    with pytest.raises(ConfigurationError, match="the folder cannot be written to"):
+        read("--http-port", "0", "--calls-dir", str(tmp_path))

@@ -120,6 +120,13 @@ def test_commands_that_listen_for_no_signal_end_as_programs_do(tmp_path: Path) -
     assert told.returncode == 130
 
 
+def test_a_platform_that_cannot_hold_signals_back_runs_the_command(tmp_path: Path) -> None:
+    program = "import signal; del signal.pthread_sigmask; from realtime_server.__main__ import main; main()"
+    code = [sys.executable, "-c", program, "models", "list"]
+    told = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (told.returncode, told.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP here")
 @pytest.mark.parametrize("when", ["realtime_server.cli", "realtime_server.engines.loading", "load"])
 def test_a_server_that_is_told_at_the_beginning_to_read_its_files_again_goes_on(

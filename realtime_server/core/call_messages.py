@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -20,6 +21,7 @@ TRACKS: tuple[Track, ...] = get_args(Track)
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}  # of each track
 LONGEST_ID = 100  # characters
 LONGEST_PARAMETER = 4096  # characters of a value
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can say it, UTF-8 cannot
 LONGEST_MS = 7 * 24 * 3600 * 1000  # of a call
 
 
@@ -127,7 +129,7 @@ def _read_parameters(given: Any) -> Mapping[str, str]:
         if len(name) > LONGEST_ID or len(value) > LONGEST_PARAMETER:
             words = f"start.customParameters: names have at most {LONGEST_ID} characters, values {LONGEST_PARAMETER}"
             raise FieldError(words, "start.customParameters")
-    return dict(given)
+    return {SURROGATE.sub("\ufffd", name): SURROGATE.sub("\ufffd", value) for name, value in given.items()}
 
 
 def _read_media(media: Mapping[str, Any]) -> Media:
@@ -153,6 +155,6 @@ def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _text(message: Mapping[str, Any], name: str, within: str = "") -> str:
     found = message.get(name)
-    if not isinstance(found, str) or not 0 < len(found) <= LONGEST_ID:
+    if not isinstance(found, str) or not 0 < len(found) <= LONGEST_ID or SURROGATE.search(found):
         raise FieldError(f"{within}{name} must be a text of 1 to {LONGEST_ID} characters", within + name)
     return found

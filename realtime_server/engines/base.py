@@ -99,6 +99,9 @@ class Staffed(Protocol):
     def up(self) -> int:
         """How many take jobs now."""
 
+    def attach(self) -> None:
+        """Listen to them from now on, in the running event loop."""
+
 
 class Embedder(Protocol):
     """Tells voices apart: a speaker network and the clustering of what it says; shared by all sessions, stateless."""

@@ -7,20 +7,16 @@ import time
 from collections.abc import Callable
 
 from realtime_server.core.jobs import Capabilities
-from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.engines.generation import LanguageModel
+from realtime_server.engines.generation import SHORTEST, LanguageModel
 from realtime_server.engines.nano_audio import NanoAudio
 from realtime_server.engines.nano_engine import NanoEngine
 from realtime_server.engines.nano_options import NanoOptions
 from realtime_server.models.checkpoint import Checkpoint, dtype_named, locate
 from realtime_server.models.fun_asr_nano import FunAsrNano
 from realtime_server.models.nano_languages import LANGUAGES, MLT_LANGUAGES
-from realtime_server.models.prompt import FolderTokenizer
+from realtime_server.models.prompt import STOPS, FolderTokenizer
 
 logger = logging.getLogger(__name__)
-
-STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
-SHORTEST = SAMPLE_RATE * 25 // 1000  # samples of one analysis window; there are no words in less
 
 
 class FunAsrNanoEngine(NanoEngine):
@@ -75,5 +71,5 @@ class FunAsrNanoEngine(NanoEngine):
 
 def stop_tokens(tokenizer: FolderTokenizer) -> tuple[int, ...]:
     """Ids that end an answer; a name that the tokenizer spells in several tokens is none of them."""
-    spelled = [tokenizer.encode(name) for name in STOP_TOKENS]
+    spelled = [tokenizer.encode(name) for name in STOPS]
     return tuple(ids[0] for ids in spelled if len(ids) == 1)

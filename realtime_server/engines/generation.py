@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 from realtime_server.core.jobs import Finish
+from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import EngineError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # token for one. A decode that needs more is a loop, which the cap ends.
 TOKENS_PER_S = 16.0
 TOKENS_OF_SLACK = 16
+SHORTEST = SAMPLE_RATE * 25 // 1000  # samples of one analysis window; there are no words in less
 
 
 def token_cap(seconds: float, wish: int | None = None) -> int:

@@ -25,7 +25,7 @@ from realtime_server.core.jobs import Capabilities, Decoded, DecodeJob, Decoding
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.engines.admission import Admission
 from realtime_server.engines.base import refuse_unsupported
-from realtime_server.engines.generation import check_rows, token_cap
+from realtime_server.engines.generation import SHORTEST, check_rows, token_cap
 from realtime_server.engines.speech_model import SpeechModel, Traits
 from realtime_server.engines.speech_options import SpeechOptions
 from realtime_server.engines.vllm_host import VllmHost
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SHORTEST = SAMPLE_RATE * 25 // 1000  # samples of one analysis window; there are no words in less
 LEAST = SAMPLE_RATE // 2  # what shorter audio is filled up to: some encoders make no row of less
 # Windows of partials: each is decoded anew, about once a second for everybody who speaks.
 GPU_WINDOW_S, CPU_WINDOW_S = 15.0, 8.0

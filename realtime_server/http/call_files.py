@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from realtime_server.http.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +66,16 @@ class CallFile:
                 self._news.clear()
                 data = b"".join(self._lines)
                 self._lines.clear()
-                await asyncio.to_thread(self._append, data)
-            await asyncio.to_thread(self._close)
+                await in_thread("call file", partial(self._append, data))
+            await in_thread("call file", self._close)
         except OSError as error:
             self._fail(error.strerror or str(error))
-        finally:
-            if self._file:
-                with suppress(OSError):  # it tries once more what failed
-                    self._file.close()
+            await in_thread("call file", self._abandon)
+        except asyncio.CancelledError:
+            logger.error("the server ended before the disk had taken the transcript %s", self._part.name)
+            # A write that hangs holds the file's lock: whoever closes it may hang, too.
+            threading.Thread(target=self._abandon, name="call file", daemon=True).start()
+            raise
 
     def _append(self, data: bytes) -> None:
         if self._file is None:
@@ -77,9 +83,15 @@ class CallFile:
         self._write(self._file, data)
 
     def _close(self) -> None:
-        if self._file and not self._failed:
+        if self._file:
             self._file.close()
-            self._part.rename(self.path)
+            if not self._failed:
+                self._part.rename(self.path)
+
+    def _abandon(self) -> None:
+        if self._file:
+            with suppress(OSError):  # it tries once more what failed
+                self._file.close()
 
     def _fail(self, why: str) -> None:
         if not self._failed:

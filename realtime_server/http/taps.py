@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ PASSING = frozenset({"partial", "progress"})  # messages that no file keeps
 AT_ONCE = 64  # messages of one call before others get their turn
 MESSAGE_CHARACTERS = 1 << 16  # 6 s of audio; Twilio sends 20 ms
 STOPPED, GONE = (1000, "the call is over"), (1000, "the call has gone")
+BROKEN = (1011, "internal error")
 
 
 class Sessions(Protocol):
@@ -61,12 +62,25 @@ class Outlet(Protocol):
         """Pass on, until all is done behind `finish`."""
 
 
+class Wait:
+    """A connection that waits for its call to begin."""
+
+    def __init__(self, taps: Taps) -> None:
+        self._taps, self._lasts = taps, True
+        taps.waits += 1
+
+    def end(self) -> None:
+        """It begins, or has gone; more than once does nothing."""
+        self._taps.waits -= self._lasts
+        self._lasts = False
+
+
 class Taps:
-    """The calls of a server, and the outlets that have not ended yet."""
+    """The calls of a server, and the outlets that have not ended yet. waits: connections whose calls did not begin."""
 
     def __init__(self, sessions: Sessions, options: CallOptions | None = None) -> None:
         self.sessions, self.options = sessions, options or CallOptions()
-        self._waiting = 0
+        self.waits = 0
         self._running = 0
         self._outlets: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -74,24 +88,19 @@ class Taps:
         self._empty.set()
 
     @contextmanager
-    def waiting(self) -> Iterator[Callable[[], None]]:
-        """Count a connection; the function given says that its call begins. Raises RequestError, BusyError."""
+    def waiting(self) -> Iterator[Wait]:
+        """Count a connection, which waits until its call begins. Raises RequestError, BusyError."""
         if self._draining:
             raise stopping()
-        if self._waiting >= self.options.most_waiting:
-            raise BusyError(f"{self._waiting} calls have connected and not begun")
-        waits = [True]
-        self._waiting += 1
+        if self.waits >= self.options.most_waiting:
+            raise BusyError(f"{self.waits} calls have connected and not begun")
+        wait = Wait(self)
         self._running += 1
         self._empty.clear()
-
-        def begin() -> None:
-            self._waiting -= waits.pop() if waits else 0
-
         try:
-            yield begin
+            yield wait
         finally:
-            begin()
+            wait.end()
             self._running -= 1
             self._note_end()
 
@@ -108,8 +117,7 @@ class Taps:
             task = asyncio.create_task(outlet.run())
             self._empty.clear()
             self._outlets.add(task)
-            task.add_done_callback(self._outlets.discard)
-            task.add_done_callback(lambda _: self._note_end())
+            task.add_done_callback(self._note_outlet)
         return outlets
 
     async def drain(self, within_s: float) -> None:
@@ -119,6 +127,13 @@ class Taps:
             for task in list(self._outlets):
                 task.cancel()
             await asyncio.gather(*self._outlets, return_exceptions=True)
+
+    def _note_outlet(self, task: asyncio.Task[None]) -> None:
+        self._outlets.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            # Its message may hold what was said.
+            logger.error("a call's transcript is not passed on any more: %s", type(error).__name__)
+        self._note_end()
 
     def _note_end(self) -> None:
         if not self._running and not self._outlets:
@@ -133,10 +148,10 @@ async def serve_call(websocket: WebSocket, taps: Taps, reception: Reception) -> 
             reception.door.knock(visitor)
         if why := taps.sessions.why_refused():
             raise RequestError(why, 503, code="busy")
-        with taps.waiting() as begin:
+        with taps.waiting() as wait:
             await websocket.accept()
             connection = _Connection(websocket, taps, reception, visitor)
-            code, reason = await connection.run(begin)
+            code, reason = await connection.run(wait)
             with suppress(WebSocketDisconnect, RuntimeError):  # it may have left
                 await websocket.close(code, reason)
     except (AdmissionError, BusyError, RequestError) as error:
@@ -167,8 +182,8 @@ class _Connection:
     visitor: Visitor
     refused: _Refused = field(default_factory=_Refused)
 
-    async def run(self, begin: Callable[[], None]) -> tuple[int, str]:
-        """Wait for the start, carry the call. begin: called once it is let in."""
+    async def run(self, wait: Wait) -> tuple[int, str]:
+        """Wait for the start, carry the call. wait: it ends once the call is let in."""
         try:
             async with asyncio.timeout(self.taps.options.start_s):
                 while not isinstance(message := await self._receive(), CallStarted):
@@ -184,7 +199,7 @@ class _Connection:
                     token = message.parameters.get("token") or self.visitor.token
                     entrant = self.reception.door.recognise(token, "transcribe", name)
                     stack.enter_context(self.reception.door.take_place(entrant))
-                begin()
+                wait.end()
                 session = stack.enter_context(self.taps.sessions.holding(name))
                 return await self._carry(session, message, name)
         except FieldError as error:
@@ -202,39 +217,63 @@ class _Connection:
             "name": name, "call": call.call, "stream": call.stream, "tracks": list(call.tracks),
             "parameters": {key: value for key, value in call.parameters.items() if key != "token"},
         }  # fmt: skip
-        audio = CallAudio(len(call.tracks))
-        outlets: list[Outlet] = []
-        begun = False
         logger.info("session %s: call %s begins", session.id, name)
-        async with session:
-            session.feed(command)
-            listening = asyncio.create_task(self._listen(session, call, audio))
-            try:
-                async with aclosing(session.messages()) as messages:
-                    async for text in messages:
-                        message = json.loads(text)
-                        if not begun:
-                            if message["type"] == "error":
-                                raise FieldError(message["message"], message["field"])
-                            outlets, begun = self.taps.open_outlets(about, session.id), True
-                        if message["type"] not in PASSING:
-                            for outlet in outlets:
-                                outlet.put(message)
-                await session.wait_ended()
-            finally:
+        audio, outlets = CallAudio(len(call.tracks)), list[Outlet]()
+        try:
+            async with session, asyncio.TaskGroup() as tasks:
+                session.feed(command)
+                listening = tasks.create_task(self._listen(session, call, audio))
+                refusal = await self._hand_on(session, about, outlets)
                 listening.cancel()
-                ended = (await asyncio.gather(listening, return_exceptions=True))[0]
-                for outlet in outlets:
-                    outlet.finish()
-                self._tell_end(session, audio)
+        except Exception:
+            logger.exception("session %s: internal error", session.id)
+            return BROKEN
+        finally:
+            for outlet in outlets:
+                outlet.finish()
+            self._tell_end(session, audio)
+        if refusal:
+            raise refusal
         if session.closing:
             return session.closing.close_code, session.closing.reason
-        return ended if isinstance(ended, tuple) else (1012, "the server stops")
+        return (1012, "the server stops") if listening.cancelled() else listening.result()
+
+    async def _hand_on(
+        self, session: RealtimeASRSession, about: Mapping[str, Any], outlets: list[Outlet]
+    ) -> FieldError | None:
+        """Open the outlets when the session begins and pass on what it says to its end; or why it does not begin."""
+        begun = False
+        async with aclosing(session.messages()) as messages:
+            async for text in messages:
+                message = json.loads(text)
+                if not begun:
+                    if message["type"] == "error":
+                        return FieldError(message["message"], message["field"])
+                    begun = True
+                    outlets += self.taps.open_outlets(about, session.id)
+                if message["type"] not in PASSING:
+                    for outlet in outlets:
+                        outlet.put(message)
+        await session.wait_ended()
+        return None
 
     async def _listen(
         self, session: RealtimeASRSession, call: CallStarted, audio: CallAudio
     ) -> tuple[int, str]:
         """Feed the session until nothing more comes; return how the connection is to be closed."""
+        try:
+            ending = await self._hear(session, call, audio)
+        except Exception:  # what was heard before is told all the same
+            logger.exception("session %s: internal error", session.id)
+            ending = BROKEN
+        session.feed("STOP")
+        session.end()
+        return ending
+
+    async def _hear(
+        self, session: RealtimeASRSession, call: CallStarted, audio: CallAudio
+    ) -> tuple[int, str]:
+        """Feed the session what comes; return how the connection is to be closed."""
         options = self.taps.options
         taken, silent_s, ending = 0, 0.0, None
         while ending is None:
@@ -261,8 +300,6 @@ class _Connection:
             if taken % AT_ONCE == 0:
                 await asyncio.sleep(0)
         session.feed(audio.rest_to_send())
-        session.feed("STOP")
-        session.end()
         return ending
 
     def _take(self, session: RealtimeASRSession, call: CallStarted, audio: CallAudio, media: Media) -> None:

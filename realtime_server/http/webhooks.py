@@ -11,17 +11,16 @@ import asyncio
 import json
 import logging
 import math
-import threading
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 
 from realtime_server.http.options import Webhook
+from realtime_server.http.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class Delivery:
         while True:
             try:
                 async with asyncio.timeout(webhook.timeout_s):  # of the whole; the socket's is for each part
-                    await _in_thread(lambda: _post(request, webhook.timeout_s))
+                    await in_thread("webhook", lambda: _post(request, webhook.timeout_s))
                 return
             except RefusedError as error:
                 self._drop(message, str(error))
@@ -145,29 +144,3 @@ def _post(request: urllib.request.Request, timeout_s: float) -> None:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         why = getattr(reason, "strerror", None) or type(reason).__name__
         raise UnansweredError(f"it cannot be reached ({why})") from error
-
-
-async def _in_thread(work: Callable[[], None]) -> None:
-    """Do something that blocks in a thread of its own, which neither a pool nor the end of the process waits for."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def tell(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    def run() -> None:
-        try:
-            work()
-            told: BaseException | None = None
-        except BaseException as error:
-            told = error
-        with suppress(RuntimeError):  # the loop may be closed
-            loop.call_soon_threadsafe(tell, told)
-
-    threading.Thread(target=run, name="webhook", daemon=True).start()
-    await done

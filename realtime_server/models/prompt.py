@@ -22,6 +22,7 @@ from realtime_server.errors import UnsupportedError, WeightsError
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
 USER = "<|im_start|>user\n"
 ASSISTANT = "<|im_end|>\n<|im_start|>assistant\n"
+STOPS = ("<|im_end|>", "<|endoftext|>")  # tokens that end an answer
 NO_THINKING = "<think>\n\n</think>\n\n"
 CONTEXT = (
     "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n"

@@ -27,7 +27,6 @@ class Hub:
         self.archive = Archive(keep_transcripts_s, time.monotonic, _call_later)
         self.draining = False
         self.sessions: dict[str, RealtimeASRSession] = {}
-        self.refused = 0
         self._ended = SessionCounts()  # of sessions that are no more
         self._empty = asyncio.Event()
         self._empty.set()

@@ -44,6 +44,9 @@ class Door(Enum):
     AJAR = auto()
 
 
+State = tuple[Door, float]  # and since when, if AJAR
+
+
 class Lateness:
     """Counts waits by the second. bound_s: how long finals may wait; None: nobody is ever late.
 
@@ -60,7 +63,8 @@ class Lateness:
         self._bounds = {"final": bound_s, "partial": others_s, TEXT: others_s} if bound_s else {}
         self._waiting, self._clock = waiting, clock
         self._seconds: deque[tuple[float, Counter[tuple[str, float]]]] = deque()
-        self._door, self._ajar_s, self._admitted_s = Door.OPEN, 0.0, -TRICKLE_S
+        self._state: State = (Door.OPEN, 0.0)  # when the last second of waits began
+        self._admitted_s = -TRICKLE_S
 
     def receive_wait(self, kind: str, waited_s: float) -> None:
         """A job had its turn, or was taken out of the line, after so long; or a TEXT was told that was so old."""
@@ -68,6 +72,7 @@ class Lateness:
             return
         now_s = self._clock()
         if not self._seconds or now_s - self._seconds[-1][0] >= 1.0:
+            self._state = self._judge(now_s)
             self._forget(now_s)
             self._seconds.append((now_s, Counter()))
         count(self._seconds[-1][1], kind, waited_s, self._bounds[kind])
@@ -79,36 +84,44 @@ class Lateness:
     def receive_empty(self) -> None:
         """Nobody is inside: there is nobody to be late for."""
         self._seconds.clear()
-        self._door = Door.OPEN
+        self._state = Door.OPEN, 0.0
 
     @property
     def problem(self) -> str | None:
-        """One sentence for whoever is refused now, or None."""
-        self._move()
-        if self._door is Door.CLOSED:
+        """One sentence for whoever is refused now, or None; asking changes nothing."""
+        now_s = self._clock()
+        door, _ = self._judge(now_s)
+        if door is Door.CLOSED:
             return "the recognizer is late for the sessions that run; try again later"
-        if self._door is Door.AJAR and self._clock() - self._admitted_s < TRICKLE_S:
+        if door is Door.AJAR and now_s - self._admitted_s < TRICKLE_S:
             return "the recognizer was late until just now, and newcomers come one by one; try again later"
         return None
 
-    def _move(self) -> None:
-        now_s, late = self._clock(), self._late()
-        if CALM in late and self._door is Door.CLOSED:
-            return
-        if 1.0 in late:
-            self._door = Door.CLOSED
-        elif self._door is Door.CLOSED:
-            self._door, self._ajar_s = Door.AJAR, now_s
-        elif self._door is Door.AJAR and now_s - self._ajar_s >= WINDOW_S:
-            self._door = Door.OPEN
+    def _judge(self, now_s: float) -> State:
+        """The door as it is now: from the last second of waits on, judged whenever a second is forgotten."""
+        door, ajar_s = self._state
+        forgotten = [begun_s + WINDOW_S for begun_s, _ in self._seconds]
+        moments = [begun_s for begun_s, _ in list(self._seconds)[-1:]] + forgotten + [now_s]
+        for at_s in (moment for moment in moments if moment <= now_s):
+            late = self._late(at_s, now_s)
+            if CALM in late and door is Door.CLOSED:
+                continue
+            if 1.0 in late:
+                door = Door.CLOSED
+            elif door is Door.CLOSED:
+                door, ajar_s = Door.AJAR, at_s
+            elif door is Door.AJAR and at_s - ajar_s >= WINDOW_S:
+                door = Door.OPEN
+        return door, ajar_s
 
-    def _late(self) -> set[float]:
-        """Of 1 and CALM, those by which something is late."""
-        self._forget(self._clock())
+    def _late(self, at_s: float, now_s: float) -> set[float]:
+        """Of 1 and CALM, those by which something was late at a moment since the last wait came."""
         total = Counter[tuple[str, float]]()
-        for _, counts in self._seconds:
-            total.update(counts)
+        for begun_s, counts in self._seconds:
+            if at_s - begun_s < WINDOW_S:
+                total.update(counts)
         for kind, waited_s in self._waiting() if self._bounds else ():
+            waited_s -= now_s - at_s
             if kind in self._bounds and waited_s > CALM * self._bounds[kind]:
                 count(total, kind, waited_s, self._bounds[kind])
         return {

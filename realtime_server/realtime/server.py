@@ -122,6 +122,8 @@ class RealtimeServer:
             raise ConfigurationError(
                 f"cannot listen on {options.host}:{options.port}: {why}; choose another --port or --host"
             ) from error
+        if isinstance(self._scorer, Staffed):
+            self._scorer.attach()
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
     def state(self) -> dict[str, object]:
@@ -157,7 +159,7 @@ class RealtimeServer:
             await self._show(connection)
             return
         session = self._make_session()
-        with self.hub.holding(session, wanted.name), self._opening.pop(connection, nullcontext()):
+        with self._holding(session, wanted.name), self._opening.pop(connection, nullcontext()):
             carrier = SessionConnection(connection, session, self._options, self.metrics)
             try:
                 await carrier.run()
@@ -194,7 +196,6 @@ class RealtimeServer:
         if refusal is None:
             return None
         reason, why = refusal
-        self.hub.refused += 1
         self.metrics.count_refused(reason)
         logger.info("refused a connection: %s", why)
         return why
@@ -206,8 +207,26 @@ class RealtimeServer:
             raise BusyError(why)
         self.dispatcher.lateness.receive_newcomer()
         session = self._make_session()
-        with self.hub.holding(session, name):
+        with self._holding(session, name):
             yield session
+
+    @contextmanager
+    def _holding(self, session: RealtimeASRSession, name: str | None) -> Iterator[None]:
+        """Count a session while it lives."""
+        try:
+            with self.hub.holding(session, name):
+                yield
+        finally:
+            self._note_left()
+
+    def _note_left(self) -> None:
+        """A session has ended, or a connection was lost before it began one."""
+        if self._is_empty:
+            self.dispatcher.lateness.receive_empty()
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self.hub.sessions and not self._opening
 
     # --- handshakes and plain HTTP ------------------------------------------------------------------------
 
@@ -241,7 +260,6 @@ class RealtimeServer:
             self._opening[connection] = self.door.take_place(entrant)
             self.dispatcher.lateness.receive_newcomer()
         except AdmissionError as error:
-            self.hub.refused += 1
             return self._turn_away(visitor, error)
         except FieldError as error:
             return respond_text(HTTPStatus.BAD_REQUEST, str(error))
@@ -272,6 +290,7 @@ class RealtimeServer:
         """Why nobody is let in, in a word and in a sentence; None if somebody would be."""
         for connection in [each for each in self._opening if each.state is State.CLOSED]:
             self._opening.pop(connection).release()
+            self._note_left()
         if not self._engine.healthy:
             return "died", f"{DIED} and the server is stopping; connect to another or try again later"
         if self.hub.draining:
@@ -283,10 +302,7 @@ class RealtimeServer:
         return None
 
     def _late(self) -> str | None:
-        lateness = self.dispatcher.lateness
-        if not self.hub.sessions and not self._opening:
-            lateness.receive_empty()
-        return lateness.problem
+        return None if self._is_empty else self.dispatcher.lateness.problem
 
     # --- what operators are told --------------------------------------------------------------------------
 

@@ -10,11 +10,10 @@ from realtime_server.core.jobs import DecodingOptions
 from realtime_server.errors import WeightsError
 from realtime_server.models.adaptor import audio_rows
 from realtime_server.models.nano_config import NanoConfig
-from realtime_server.models.prompt import FolderTokenizer, build_prompt
+from realtime_server.models.prompt import STOPS, FolderTokenizer, build_prompt
 from realtime_server.vllm_plugin.wishes import LONGEST_S
 
 FILLER = "<|endoftext|>"  # stands for the audio in prompts; what users write cannot hold it
-STOPS = ("<|im_end|>", "<|endoftext|>")
 LONGEST_ANSWER = 16 + 16 * LONGEST_S  # tokens: the fastest speech, and some slack; more is a loop
 OPENED = 4  # folders remembered; a server has one
 

@@ -7,11 +7,14 @@ import subprocess
 import sys
 import wave
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from realtime_server.core.audio import SampleReader
 from realtime_server.core.jobs import Samples
@@ -89,7 +92,7 @@ def test_a_mono_call_at_8_khz_as_messages(server: FilesServer, tmp_path: Path) -
         (("--pace", "-1"), 2, "--pace"),
         (("--parameter", "a"), 2, "NAME=VALUE"),
         (("--server", "http://localhost"), 2, "--server"),
-        (("--server", "ws://127.0.0.1:9"), 1, "no server at"),
+        (("--server", "ws://127.0.0.1:9"), 1, "start it with: make run ARGS='--http-port 8899'"),
         (("--file", "/nowhere.wav"), 2, "/nowhere.wav: No such file"),
     ],
 )
@@ -99,6 +102,25 @@ def test_what_cannot_be(
     done = run(server, write_wav(tmp_path / "call.wav", CALLER), *words)
     assert (done.returncode, told in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_a_viewer_that_is_refused_does_not_wait_for_a_session_of_any_name() -> None:
+    asked = list[str]()
+
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        asked.append(request.path)
+        return connection.respond(HTTPStatus.FORBIDDEN, "no")
+
+    async def handle(connection: ServerConnection) -> None:
+        """Never reached."""
+
+    tap = load_tap()
+    async with serve(handle, "127.0.0.1", 0, process_request=refuse) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        options = tap.Options(Path(), f"ws://127.0.0.1:{port}", 0, None, {}, True, False, None)
+        with pytest.raises(Exception, match="desk404 refuses: not allowed"):
+            await anext(tap.view(options, "desk404"))
+    assert asked == ["/sessions/desk404"]
 
 
 def test_a_file_of_another_kind_is_refused(server: FilesServer, tmp_path: Path) -> None:

@@ -69,6 +69,13 @@ def test_the_audio_of_a_call_has_a_channel_for_each_track() -> None:
     assert (audio.encoding, audio.sample_rate, audio.channels) == ("mulaw", 8000, 2)
 
 
+def test_half_a_character_in_a_parameter_does_not_cost_the_call() -> None:
+    given = {"FirstName": "Ada \ud800", "\udc00": "b", "Mood": "\U0001f600"}
+    started = read_call_message(message("start", **{**START, "customParameters": given}))
+    assert isinstance(started, CallStarted)
+    assert started.parameters == {"FirstName": "Ada \ufffd", "\ufffd": "b", "Mood": "\U0001f600"}
+
+
 @pytest.mark.parametrize(
     ("frame", "field"),
     [
@@ -87,6 +94,7 @@ def test_the_audio_of_a_call_has_a_channel_for_each_track() -> None:
         (message("start", **{**START, "mediaFormat": None}), "start.mediaFormat"),
         (message("start", **{**START, "streamSid": ""}), "start.streamSid"),
         (message("start", **{**START, "callSid": "C" * (LONGEST_ID + 1)}), "start.callSid"),
+        (message("start", **{**START, "streamSid": "MZ\ud800"}), "start.streamSid"),
         (message("start", **{**START, "customParameters": ["a"]}), "start.customParameters"),
         (message("start", **{**START, "customParameters": {"a": 1}}), "start.customParameters"),
         (

@@ -18,8 +18,9 @@ import pytest
 
 from realtime_server.core.jobs import Probabilities, Samples, ScoreJob
 from realtime_server.core.segments import FRAME
+from realtime_server.engines.vad_processes import MEMORY
 from realtime_server.engines.vad_wire import Kind, Told, pack_job, pack_message, split_messages, take_job
-from realtime_server.engines.vad_workers import MEMORY, WorkerScorer
+from realtime_server.engines.vad_workers import WorkerScorer
 from realtime_server.errors import EngineError, WeightsError
 from realtime_server.models.fsmn_vad import FsmnVad
 from tests.models.vad import network, score, weights_folder
@@ -212,15 +213,101 @@ async def test_a_worker_that_is_slow_keeps_its_own_streams_waiting_and_no_other(
         assert np.array_equal(np.concatenate([*found, end]), score(AUDIO))
 
 
-async def test_a_job_that_brings_workers_down_is_not_tried_for_ever(scorer: WorkerScorer) -> None:
-    await scorer.score(job(AUDIO[:FRAME], first=True))
+async def test_a_replacement_that_hangs_while_it_loads_is_replaced() -> None:
+    scorer = WorkerScorer(weights_folder(), 1)
+    scorer.load_s = 3.0
+    first, second = jobs([30])
+    scores = [await scorer.score(first)]
+    await kill_and_stop_the_next(scorer)
+    async with asyncio.timeout(SOON_S):
+        scores.append(await scorer.score(second))
+    await scorer.aclose()
+    assert np.array_equal(np.concatenate(scores), score(AUDIO))
+    assert scorer.restarts >= 2
+
+
+async def kill_and_stop_the_next(scorer: WorkerScorer) -> None:
+    (pid,) = scorer.pids
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(SOON_S):
+        while scorer.pids == [pid]:  # noqa: ASYNC110 - a process that is replaced sets no event
+            await asyncio.sleep(0)
     os.kill(scorer.pids[0], signal.SIGSTOP)
+    assert scorer.up == 0
+
+
+async def test_workers_are_up_before_the_first_job(two: WorkerScorer) -> None:
+    two.attach()
+    await until_up(two, 2)
+
+
+async def kill_workers_that_have(scorer: WorkerScorer, session: str, times: int) -> None:
+    """Kill each worker that gets the session's job, as if the job did it."""
+    for _ in range(times):
+        stream = scorer._streams[session][0]
+        while not (stream.worker and stream.number in stream.worker._busy):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        dead = stream.worker
+        os.kill(dead.pid, signal.SIGKILL)
+        while stream.worker is dead and not (stream.answer and stream.answer.done()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_a_job_that_brings_workers_down_is_given_up_and_none_of_those_beside_it(
+    scorer: WorkerScorer,
+) -> None:
+    begun = {session: jobs([20], session) for session in "abcd"}
+    scores = {session: [await scorer.score(first)] for session, (first, _) in begun.items()}
+    async with asyncio.timeout(SOON_S):
+        rest = {session: asyncio.create_task(scorer.score(second)) for session, (_, second) in begun.items()}
+        killing = asyncio.create_task(kill_workers_that_have(scorer, "b", 3))
+        with pytest.raises(EngineError, match="brought voice activity workers down"):
+            await rest.pop("b")
+        for session, task in rest.items():
+            scores[session].append(await task)
+        await killing
+    assert all(np.array_equal(np.concatenate(scores[session]), score(AUDIO)) for session in rest)
+    await until_up(scorer, 1)
+    assert len(await scorer.score(job(AUDIO[:FRAME], first=True, session="b"))) == 2
+
+
+async def test_jobs_that_two_workers_died_with_are_answered_by_the_third(scorer: WorkerScorer) -> None:
+    begun = {session: jobs([20], session) for session in "abc"}
+    scores = [await scorer.score(first) for first, _ in begun.values()]
+    rest = [asyncio.create_task(scorer.score(second)) for _, second in begun.values()]
+    await asyncio.sleep(0)
+    killing = asyncio.create_task(kill_workers_that_have(scorer, "a", 2))
+    async with asyncio.timeout(SOON_S):
+        ends = await asyncio.gather(*rest)
+        await killing
+    for found, end in zip(scores, ends, strict=True):
+        assert np.array_equal(np.concatenate([found, end]), score(AUDIO))
+    assert scorer.restarts == 2
+
+
+async def test_a_suspect_that_is_not_wanted_any_more_keeps_nobody_waiting(scorer: WorkerScorer) -> None:
+    begun = {session: jobs([20], session) for session in "abc"}
+    for first, _ in begun.values():
+        await scorer.score(first)
+    rest = [asyncio.create_task(scorer.score(second)) for _, second in begun.values()]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(SOON_S):
+        await kill_workers_that_have(scorer, "a", 2)
+        for session in "ab":
+            scorer.forget(session)
+        ends = await asyncio.gather(*rest, return_exceptions=True)
+    assert [isinstance(end, EngineError) for end in ends] == [True, True, False]
+    assert len(await scorer.score(job(AUDIO[:FRAME], first=True, session="b"))) == 2
+
+
+async def test_a_job_that_is_alone_when_two_workers_die_is_given_up(scorer: WorkerScorer) -> None:
+    await scorer.score(job(AUDIO[:FRAME], first=True))
     task = asyncio.create_task(scorer.score(job(AUDIO[:FRAME])))
     await asyncio.sleep(0)
-    scorer._streams["s"][0].tries = 1  # it has brought one down
-    os.kill(scorer.pids[0], signal.SIGKILL)
-    with pytest.raises(EngineError, match="two voice activity workers"):
-        await task
+    async with asyncio.timeout(SOON_S):
+        await kill_workers_that_have(scorer, "s", 2)
+        with pytest.raises(EngineError, match="brought voice activity workers down"):
+            await task
     await until_up(scorer, 1)
     assert len(await scorer.score(job(AUDIO[:FRAME], first=True))) == 2
 

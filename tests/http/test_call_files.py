@@ -91,3 +91,50 @@ async def test_a_disk_that_hangs_holds_so_many_lines(
     await running
     assert list(contents(tmp_path)) == [f"{file.path.name}.part"]
     assert caplog.text.count("the disk does not take it") == 1
+
+
+async def test_a_disk_that_hangs_does_not_keep_the_server_from_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading, writing = os.pipe()
+    hangs, files = threading.Event(), list[BinaryIO]()
+
+    def write(file: BinaryIO, data: bytes) -> None:
+        if not files:
+            os.dup2(writing, file.fileno())  # nobody reads what is written there
+            files.append(file)
+        hangs.set()
+        call_files.write(file, data)
+
+    file = CallFile(tmp_path, "desk-7", "abc", write)
+    running = asyncio.create_task(file.run())
+    file.put({"text": "x" * 1_000_000})
+    await eventually(hangs.is_set)
+    freed = threading.Timer(5.0, os.close, [reading])  # a loop that stands must not stand for ever
+    freed.start()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert freed.is_alive()
+    assert "the server ended before the disk had taken the transcript" in caplog.text
+    freed.cancel()
+    os.close(reading)
+    os.close(writing)
+    await eventually(lambda: files[0].closed)
+
+
+async def test_a_call_that_is_cut_off_keeps_what_was_written(tmp_path: Path) -> None:
+    files = list[BinaryIO]()
+
+    def write(file: BinaryIO, data: bytes) -> None:
+        files.append(file)
+        call_files.write(file, data)
+
+    file = CallFile(tmp_path, "desk-7", "abc", write)
+    running = asyncio.create_task(file.run())
+    file.put({"text": "one"})
+    await eventually(lambda: contents(tmp_path) == {f"{file.path.name}.part": ["one"]})
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await eventually(lambda: files[0].closed)
+    assert contents(tmp_path) == {f"{file.path.name}.part": ["one"]}

@@ -16,11 +16,13 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from realtime_server.core.call_audio import CallAudio
 from realtime_server.core.jobs import Samples
 from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.doors.door import Door, DoorOptions
 from realtime_server.engines.base import Engine
 from realtime_server.engines.fake import FakeEngine, Fault
+from realtime_server.http import webhooks
 from realtime_server.http.options import CallOptions, Webhook
 from realtime_server.http.taps import Taps
 from realtime_server.realtime.options import Clocks, ServerOptions
@@ -344,6 +346,71 @@ async def test_a_call_longer_than_a_session_may_be_ends_with_its_final() -> None
         assert code == 1008
         assert reason
         assert await said_by(line) == {(0, "two three four five"), (1, "four five six seven eight")}
+
+
+async def test_half_a_character_in_a_parameter_costs_no_transcript(tmp_path: Path) -> None:
+    async with receiving() as receiver:
+        options = CallOptions(tmp_path, Webhook(receiver.url, **QUICK))
+        async with exchange(options) as line, line.dial() as socket:
+            await send(socket, stream(FirstName="Ada \ud800"))
+            assert (await closed(socket))[0] == 1000
+            await eventually(lambda: [name for name in files_in(tmp_path) if name.endswith(".jsonl")])
+            await eventually(lambda: [each for each in receiver.taken if each["type"] == "final"])
+    assert all(each["call"]["parameters"] == {"FirstName": "Ada \ufffd"} for each in receiver.taken)
+    assert json.loads(next(iter(files_in(tmp_path).values())).splitlines()[0])["parameters"] == {
+        "FirstName": "Ada \ufffd"
+    }
+
+
+async def test_an_outlet_that_fails_costs_the_call_nothing_and_its_words_are_not_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(*args: Any) -> None:
+        raise ValueError("two three four five")
+
+    monkeypatch.setattr(webhooks, "_make_request", write)
+    async with exchange(CallOptions(webhook=Webhook("http://127.0.0.1:9/", **QUICK))) as line:
+        async with line.dial() as socket:
+            await send(socket, stream())
+            assert (await closed(socket))[0] == 1000
+        await eventually(lambda: "is not passed on any more: ValueError" in caplog.text)
+    assert "two three" not in caplog.text
+
+
+async def test_a_call_whose_listener_fails_is_told_what_was_heard_before_and_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receive_piece, pieces = CallAudio.receive_piece, 0
+
+    def fail_at_the_end(*args: Any) -> None:
+        nonlocal pieces
+        pieces += 1
+        if pieces == 600:
+            raise RuntimeError("out of order")
+        receive_piece(*args)
+
+    monkeypatch.setattr(CallAudio, "receive_piece", fail_at_the_end)
+    async with exchange() as line:
+        async with line.dial() as socket:
+            await send(socket, stream())
+            assert await closed(socket) == (1011, "internal error")
+        await eventually(lambda: not line.service.sessions, "the session does not end")
+        assert await said_by(line) == SAID
+    assert "RuntimeError: out of order" in caplog.text
+
+
+async def test_a_call_that_cannot_be_handed_on_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(Taps, "open_outlets", fail)
+    async with exchange() as line, line.dial() as socket:
+        await send(socket, iter(list(stream())[:2]))
+        assert await closed(socket) == (1011, "internal error")
+        await eventually(lambda: not line.service.sessions, "the session does not end")
+    assert "RuntimeError: out of order" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def test_nobody_is_let_in_again_and_all_are_told_why() -> None:
             ready = await ask(service, "/ready")
             assert (ready.status, ready.json["ready"], ready.json["reason"]) == (503, False, REFUSAL)
             assert await refusal(service) == REFUSAL
-        assert service.server.hub.refused == 2
+        assert b'refused_total{reason="died"} 2.0' in (await ask(service, "/metrics")).body
         assert (await ask(service, "/health")).status == 200
 
 

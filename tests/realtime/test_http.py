@@ -283,7 +283,7 @@ async def test_a_refusal_has_words(caplog: pytest.LogCaptureFixture) -> None:
         assert response.status_code == 503
         assert response.body == b"the server is full (1 sessions); try again later\n"
         assert response.headers["Retry-After"] == "5"
-        assert service.server.hub.refused == 1
+        assert b'refused_total{reason="full"} 1.0' in (await ask(service, "/metrics")).body
         assert "refused a connection: the server is full" in caplog.text
         assert texts(await first.transcribe(tone(0.5))) == ["one"]
 

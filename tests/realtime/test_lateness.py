@@ -156,6 +156,50 @@ def test_lateness_closes_a_door_that_is_ajar(world: World) -> None:
     assert not world.admits
 
 
+def test_a_door_that_nobody_asked_about_opens_all_the_same(world: World) -> None:
+    world.waits("final", *[5.0] * 5)
+    assert not world.admits
+    world.now_s += 3600.0
+    assert world.admits
+    world.lateness.receive_newcomer()
+    world.now_s += 0.2
+    assert world.admits
+
+
+@pytest.mark.parametrize("punctual", [False, True])
+def test_it_is_ajar_from_when_it_became_calm(world: World, punctual: bool) -> None:
+    world.waits("final", *[3.0] * FEW)
+    for _ in range(round(2 * WINDOW_S)):
+        world.now_s += 1.0
+        if punctual:
+            world.waits("final", 0.1)
+    world.lateness.receive_newcomer()
+    assert world.admits
+
+
+def test_what_has_begun_to_wait_meanwhile_was_not_late_then(world: World) -> None:
+    world.waits("final", *[3.0] * FEW)
+    world.now_s += WINDOW_S + 1.9
+    world.line = [("final", 1.9)] * FEW
+    world.lateness.receive_newcomer()
+    assert "one by one" in str(world.lateness.problem)
+
+
+@pytest.mark.parametrize("asked", [1, 100])
+def test_asking_moves_nothing(asked: int) -> None:
+    """Waits that are late for a moment: whether somebody looks just then makes no difference."""
+    world, admits = World(), []
+    for _ in range(30):
+        world.now_s += 1.0
+        world.waits("final", *[3.0] * FEW)
+        world.lateness.receive_newcomer()
+        for _ in range(asked - 1):
+            _ = world.lateness.problem
+        world.waits("final", *[0.1] * 97)
+        admits.append(world.admits)
+    assert admits == [True] * 30
+
+
 @pytest.mark.parametrize("late_share", [0.0, 0.04, 0.06, 1.0])
 def test_it_does_not_flap(late_share: float) -> None:
     """Waits around the bound for five minutes: the door moves once at most."""
@@ -223,6 +267,18 @@ async def test_newcomers_are_refused_while_texts_are_late_though_nothing_waits_i
         speaking.cancel()
         await speaker.say("STOP")
         await speaker.event("stopped")
+
+
+async def test_when_the_last_session_has_left_nobody_hears_that_it_was_late() -> None:
+    async with serving(FakeEngine()) as service:
+        async with service.client() as client:
+            await client.say("START")
+            for _ in range(10):
+                service.server.dispatcher.lateness.receive_wait("final", 60.0)
+            assert "late" in str(service.server.why_not_ready())
+        await eventually(lambda: service.sessions == 0)
+        async with service.client(), service.client():
+            assert service.server.why_not_ready() is None
 
 
 async def test_it_can_be_switched_off() -> None:

@@ -140,7 +140,6 @@ async def test_what_goes_wrong() -> None:
             async with service.client():
                 pass
         values = await metrics(service)
-        assert service.server.hub.refused == 2
     assert values.items() >= {
         "refused_total full": 1, "refused_total died": 1, "errors_total bad_request": 1, "errors_total limit": 1,
         "decode_failures_total": 2, "engine_up": 0, "ready": 0, "sessions": 0,

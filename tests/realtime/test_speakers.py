@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from realtime_server.realtime.patience import answer_in_time, answer_in_turn
 from realtime_server.realtime.session import RealtimeASRSession
 from tests.audio import pcm16, silence
 from tests.realtime.harness import Client
-from tests.realtime.process import served
+from tests.realtime.process import Process, served
 
 FIXED = ("--endpointing", "fixed:600")
 PATIENCE_S = 30.0
@@ -60,11 +61,27 @@ async def test_without_the_flag_nobody_is_told_apart() -> None:
         assert speakers(await transcript(client, talk(LOW, HIGH))) == [None, None]
 
 
+async def health(server: Process) -> dict[str, Any]:
+    def ask() -> bytes:
+        with urlopen(f"http://127.0.0.1:{server.port}/health", timeout=PATIENCE_S) as answer:
+            return bytes(answer.read())
+
+    told: dict[str, Any] = json.loads(await asyncio.to_thread(ask))
+    return told
+
+
+@pytest.mark.parametrize(("flags", "told"), [(("--speakers", "bands"), "bands"), ((), "off")])
+async def test_health_tells_what_tells_them_apart(flags: tuple[str, ...], told: str) -> None:
+    async with served(*flags) as server:
+        assert (await health(server))["speakers"] == told
+
+
 async def test_a_missing_network_costs_the_speakers_and_nothing_else(tmp_path: Path) -> None:
     """The operator reads why at the start, every session's client once."""
     flags = ("--speakers", "--speaker-model", str(tmp_path))
     async with served(*flags, *FIXED) as server, server.client() as client:
         assert any("serving without speakers: " in line for line in server.log)
+        assert (await health(server))["speakers"] == "unavailable"
         for _ in range(2):
             client.messages.clear()
             final = await transcript(client, talk(LOW, HIGH, LOW))

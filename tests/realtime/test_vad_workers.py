@@ -58,6 +58,15 @@ async def test_a_session_does_not_notice_where_voice_activity_works_nor_that_its
     assert len(found) > 4
 
 
+async def test_workers_are_up_before_anybody_speaks() -> None:
+    workers = WorkerScorer(weights_folder(), 2)
+    try:
+        async with serving(FakeEngine(), workers, settings=FIXED):
+            await eventually(lambda: workers.up == 2, "the workers are not up")
+    finally:
+        await workers.aclose()
+
+
 @pytest.mark.skipif(not LINUX, reason="looks for processes in /proc")
 async def test_the_command_starts_its_workers_and_ends_them() -> None:
     async with served("--vad", "fsmn", "--vad-workers", "2") as server:
