@@ -111,8 +111,9 @@ class Decoded:
     """A recognizer's answer.
 
     text: the whole text, prefix included.  words: times relative to the job's audio, None if not asked for or
-    not to be had.  finish: "stop" normally, "length" if the token cap was hit, "gated" if the engine judged the
-    audio to hold no speech (text is then empty).  took_ms: from submission to answer, stamped by the shell.
+    not to be had.  finish: "stop" normally, "length" if the token cap was hit or the engine knows that speech is
+    missing, "gated" if it judged the audio to hold no speech (text is then empty).  took_ms: from submission to
+    answer, stamped by the shell.
     """
 
     text: str

@@ -74,7 +74,12 @@ class Heard:
     @property
     def is_doubtful(self) -> bool:
         """Whether a prompt may have put these words into the network's mouth."""
-        return self.no_speech > DOUBT_NO_SPEECH or self.mean_logprob < DOUBT_LOGPROB
+        return self.no_speech > DOUBT_NO_SPEECH or self.is_guess
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the words are improbable, even to the network."""
+        return self.mean_logprob < DOUBT_LOGPROB
 
     @property
     def is_sparse(self) -> bool:

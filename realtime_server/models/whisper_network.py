@@ -20,11 +20,12 @@ import numpy as np
 import opencc
 from numpy.typing import NDArray
 
-from realtime_server.core.jobs import Decoded, DecodeJob
+from realtime_server.core.jobs import Decoded, DecodeJob, Finish
 from realtime_server.core.segments import HOP, SAMPLE_RATE
 from realtime_server.errors import WeightsError
 from realtime_server.models.log_mel import FRAMES_PER_S, log_mel
 from realtime_server.models.whisper import (
+    DOUBT_NO_SPEECH,
     LONGEST_S,
     MAX_POSITIONS,
     SWALLOWED,
@@ -34,6 +35,7 @@ from realtime_server.models.whisper import (
     token_cap,
     widen_punctuation,
 )
+from realtime_server.models.whisper_coverage import Gap, gaps, joined, parts, says_more, usual_tokens, voiced
 from realtime_server.models.whisper_words import TokenSpan, set_in, token_starts, words
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ logger = logging.getLogger(__name__)
 FILES = ("model.bin", "config.json", "tokenizer.json", "vocabulary.txt")
 QUIETEST = 2.0**-14  # peak below which there is nothing to hear: two steps of 16 bits
 LEAST_PROBABILITY = 1e-10  # whose logarithm stands for that of zero
+DEEPEST = 2  # times that audio is cut because its text leaves some of it out
 
 Wanted = Callable[[DecodeJob], bool]
 
@@ -50,7 +53,7 @@ class Encoded:
     """A job behind the encoder.
 
     context_s: length of its context.  features: float32 (1, positions, width).  prompt: tokens, `prompted` if
-    they hold more than the task.
+    they hold more than the task.  depth: how often the audio was cut to get at this part of it.
     """
 
     job: DecodeJob
@@ -59,6 +62,7 @@ class Encoded:
     language: str
     prompt: list[int]
     prompted: bool
+    depth: int = 0
 
     @property
     def seconds(self) -> float:
@@ -115,13 +119,13 @@ class WhisperNetwork:
         silence = Decoded("", finish="gated")
         return [answers.get(n) if has_sound(job) else silence for n, job in enumerate(jobs)]
 
-    def _encode(self, job: DecodeJob, seconds: int) -> Encoded:
+    def _encode(self, job: DecodeJob, seconds: int, depth: int = 0) -> Encoded:
         features = self._model.encode(_view(log_mel(job.audio, seconds * FRAMES_PER_S)[None]))
         wish = job.options
         language = wish.language or self._model.detect_language(features)[0][0][0].strip("<|>")
         prompt = self._tokenizer.prompt(language, wish.task, wish.hotwords)
         plain = self._tokenizer.plain_prompt(language, wish.task)
-        return Encoded(job, seconds, features, language, prompt, prompted=prompt != plain)
+        return Encoded(job, seconds, features, language, prompt, prompt != plain, depth)
 
     def _generate(self, items: Sequence[Encoded]) -> list[Heard]:
         """Greedy decoding; items whose prompts are equally long go together."""
@@ -146,27 +150,62 @@ class WhisperNetwork:
         return [heard[n] for n in range(len(items))]
 
     def _conclude(self, item: Encoded, heard: Heard) -> Decoded:
-        """Gate silence, get out of a loop, add what else was asked for."""
+        """Gate silence, get out of a loop, add what else was asked for, fetch what was left out."""
         heard = self._settled(item, heard)
         if heard.is_silence:
             return Decoded("", language=item.language, finish="gated")
+        if item.depth and (heard.is_guess or not heard.kept):  # alone, music becomes words, too
+            finish: Finish = "gated" if heard.no_speech > DOUBT_NO_SPEECH else "stop"
+            return Decoded("", language=item.language, finish=finish)
         runaway = heard.looped or (heard.capped and item.job.options.max_new_tokens is None)
         if runaway and item.job.kind != "partial" and item.context_s < LONGEST_S:
             logger.info("the decoder ran away on %.1f s of audio: again in the longest context", item.seconds)
             with self._counting:
                 self.retried += 1
-            again = self._encode(item.job, LONGEST_S)
+            again = self._encode(item.job, LONGEST_S, item.depth)
             return self._conclude(again, self._generate([again])[0])
         convert = self._chinese if item.language == "zh" else str
-        wish = item.job.options
-        spans = self._align(item, heard.kept) if wish.words or wish.logprobs else []
-        return Decoded(
+        wish, sound = item.job.options, voiced(item.job.audio)
+        whole = not heard.capped and not heard.looped
+        suspect = whole and item.job.kind != "partial" and 0 < len(heard.kept) < usual_tokens(sound)
+        spans = self._align(item, heard.kept) if wish.words or wish.logprobs or suspect else []
+        timed = set_in(words(spans, convert), item.job.audio)
+        decoded = Decoded(
             convert(self._tokenizer.decode(heard.kept)),
-            words=set_in(words(spans, convert), item.job.audio) if wish.words else None,
+            words=timed if wish.words else None,
             token_logprobs=tuple(map(_logprob, spans)) if wish.logprobs else None,
             language=item.language,
-            finish="length" if heard.capped or heard.looped else "stop",
+            finish="stop" if whole else "length",
         )
+        lost = gaps(timed, sound) if suspect else []
+        return self._apart(item, decoded, lost) if lost else decoded
+
+    def _apart(self, item: Encoded, whole: Decoded, lost: Sequence[Gap]) -> Decoded:
+        """The answers to the parts of the audio, joined, if they say more than `whole`, which leaves out `lost`."""
+        job, spans = item.job, parts(item.job.audio, lost)
+        if len(spans) == 1 or item.depth == DEEPEST:
+            return replace(whole, finish="length")
+        logger.info(
+            "the text of %.1f s of audio leaves some out: again in %d parts", item.seconds, len(spans)
+        )
+        answers = [
+            self._part(
+                replace(job, start=job.start + start, end=job.start + end, audio=job.audio[start:end]),
+                item.depth + 1,
+            )
+            for start, end in spans
+        ]
+        apart = joined(answers, spans)
+        if says_more(apart.text, whole.text):
+            return apart
+        return replace(whole, finish=apart.finish)
+
+    def _part(self, job: DecodeJob, depth: int) -> Decoded:
+        """The answer to a part of what was asked; what it says is less easily believed."""
+        if not has_sound(job):
+            return Decoded("", finish="gated")
+        item = self._encode(job, context_s(len(job.audio)), depth)
+        return self._conclude(item, self._generate([item])[0])
 
     def _settled(self, item: Encoded, heard: Heard) -> Heard:
         """What counts. A prompt makes noise sound like its own words, and may swallow speech: doubts go without."""
