@@ -186,12 +186,14 @@ class _Connection:
         """Wait for the start, carry the call. wait: it ends once the call is let in."""
         try:
             async with asyncio.timeout(self.taps.options.start_s):
-                while not isinstance(message := await self._receive(), CallStarted):
+                while not isinstance(message := await self._receive(begun=False), CallStarted):
                     if message is None or isinstance(message, CallStopped):
                         return STOPPED
         except TimeoutError:
             logger.info("a call connected and did not begin: %s", self.refused.first or "no start came")
             return 1008, self.refused.first or "no start came"
+        except FieldError as error:
+            return 1008, str(error)
         try:
             with ExitStack() as stack:
                 name = name_of(message)
@@ -311,8 +313,11 @@ class _Connection:
         if ready := audio.audio_to_send():
             session.feed(ready)
 
-    async def _receive(self) -> Message | None:
-        """The next message that can be read; None if the connection has ended."""
+    async def _receive(self, *, begun: bool = True) -> Message | None:
+        """The next message that can be read; None if the connection has ended.
+
+        Raises FieldError for a start that cannot be read, unless the call has begun: no other will come.
+        """
         while True:
             received = await self.websocket.receive()
             if received["type"] == "websocket.disconnect":
@@ -326,6 +331,8 @@ class _Connection:
                 if not self.refused.count:
                     logger.warning("a call sends what cannot be used: %s", error)
                 self.refused.add(error)
+                if not begun and (error.field or "").split(".")[0] == "start":
+                    raise
 
     def _tell_end(self, session: RealtimeASRSession, audio: CallAudio) -> None:
         """Log what a call came to."""

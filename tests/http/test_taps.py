@@ -441,6 +441,13 @@ async def test_a_call_that_does_not_begin_is_closed(messages: tuple[str, ...]) -
         assert (await closed(socket))[0] == 1008
 
 
+async def test_a_start_that_cannot_be_read_ends_the_wait_at_once() -> None:
+    async with exchange(CallOptions(start_s=600)) as line, line.dial() as socket:
+        await send(socket, iter(list(stream(FirstName="a" * 5000))[:2]))
+        code, told = await closed(socket)
+        assert (code, "start.customParameters" in (told or "")) == (1008, True), told
+
+
 @pytest.mark.parametrize("last", ['{"event": "stop"}', None])
 async def test_a_stream_that_ends_before_its_start_is_nothing(last: str | None) -> None:
     async with exchange() as line:
