@@ -78,6 +78,8 @@ async def test_a_thread_that_nobody_waits_for_counts_too(
 EARLY = """
 import os, signal, sys
 number, when, *sys.argv[1:] = int(sys.argv[1]), *sys.argv[2:]
+if signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
