@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import uvloop
 
+from benchmarks.turns import PAUSE_MS, takes_of_turns
 from realtime_server.bench import accounting, speech, swarm
 from realtime_server.bench.climbing import counts
 from realtime_server.bench.figures import Report, percentile
@@ -18,9 +19,7 @@ from realtime_server.bench.machine import Usage, Watch
 from realtime_server.bench.serving import served
 from realtime_server.bench.summary import add_service, takes_of
 
-PAUSE_MS = 1600  # before every utterance: long enough to lock the one before, at the end of its silence
 SILENCE_MS = 600  # that ends an utterance
-PER_TAKE = 2  # utterances before a STOP
 LOAD_STEP_S = 0.37  # between the beginnings of two speakers
 
 # Bounds by number of speakers: a live recognizer must keep them with one and two on two cores.
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> Report:
         "embedded", f"{arguments.seconds:g} s per speaker, whisper-base, endpointing fixed:{SILENCE_MS}"
     )
     for count in arguments.speakers:
-        takes = [_takes(parts, speaker, arguments.seconds) for speaker in range(count)]
+        takes = [takes_of_turns(parts, speaker, arguments.seconds) for speaker in range(count)]
         with served(flags) as server:
             before = Usage.of(server.pid)
             clients = [
@@ -74,18 +73,6 @@ def run(arguments: argparse.Namespace) -> Report:
     )
     report.conditions = watch.conditions()
     return report
-
-
-def _takes(parts: Sequence[speech.Recording], speaker: int, seconds: float) -> list[swarm.Take]:
-    """What one speaker says: the same utterances as the others, from another one on."""
-    takes: list[swarm.Take] = []
-    place, said_ms = speaker * 5, 0
-    while said_ms < 1000 * seconds:
-        some = [parts[(place + n) % len(parts)] for n in range(PER_TAKE)]
-        spoken = speech.with_pauses(some, PAUSE_MS)
-        takes.append(swarm.take(spoken))
-        place, said_ms = place + PER_TAKE, said_ms + spoken.ms
-    return takes
 
 
 def _case(count: int) -> str:

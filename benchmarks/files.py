@@ -23,6 +23,7 @@ import uvloop
 
 from benchmarks import corpus
 from benchmarks.posting import HEADERS, files_host, form_of, wav_of
+from benchmarks.turns import PAUSE_MS, takes_of_turns
 from realtime_server.bench import accounting, speech, swarm
 from realtime_server.bench.figures import Report, percentile
 from realtime_server.bench.machine import Usage, Watch
@@ -31,8 +32,6 @@ from realtime_server.bench.summary import takes_of
 from realtime_server.offline.recording import Recording, to_pcm16
 
 SILENCE_MS = 600  # that ends an utterance
-PAUSE_MS = 1600  # before every utterance: long enough to lock the one before
-PER_TAKE = 2  # utterances before a STOP
 APART_S = 0.37  # between the beginnings of two sessions
 LOOK_S = 0.05  # between two requests for /health
 MOST_HEALTH_MS = 100
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Report:
     report = Report("files", title)
     reading = speech.reading()
     parts = [*speech.utterances(reading), *(p for clip in speech.clips() for p in speech.utterances(clip))]
-    sessions = [_takes(parts, number, arguments.seconds) for number in range(arguments.sessions)]
+    sessions = [takes_of_turns(parts, number, arguments.seconds) for number in range(arguments.sessions)]
     recording = Recording()
     recording.append(to_pcm16(reading.samples))
     form = form_of(wav_of(corpus.repeated([recording], 60 * arguments.minutes)))
@@ -97,18 +96,6 @@ class Run:
     took_s: float = 0.0
     cores: float = 0.0
     errors: list[str] = field(default_factory=list)
-
-
-def _takes(parts: Sequence[speech.Recording], session: int, seconds: float) -> list[swarm.Take]:
-    """What one session hears: the same utterances as the others, from another one on."""
-    takes: list[swarm.Take] = []
-    place, said_ms = session * 5, 0
-    while said_ms < 1000 * seconds:
-        some = [parts[(place + n) % len(parts)] for n in range(PER_TAKE)]
-        spoken = speech.with_pauses(some, PAUSE_MS)
-        takes.append(swarm.take(spoken))
-        place, said_ms = place + PER_TAKE, said_ms + spoken.ms
-    return takes
 
 
 def _measure(flags: Sequence[str], sessions: Sequence[Sequence[swarm.Take]], form: bytes, files: int) -> Run:

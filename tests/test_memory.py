@@ -75,6 +75,8 @@ def test_every_command_has_its_threads_share_heaps(monkeypatch: pytest.MonkeyPat
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    asked = []
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: asked.append(name) or object())
     memory.give_back()
     memory.share_heaps()
+    assert asked == [None, None]

@@ -146,4 +146,5 @@ def test_nothing_else_is_ever_raised(event: str, content: Any, data: st.DataObje
     changed = {**START, **MEDIA, **data.draw(st.dictionaries(KEYS, JSON, max_size=3))}
     for value in (content, changed):
         with suppress(FieldError):
-            read_call_message(json.dumps({"event": event, event: value}))
+            message = read_call_message(json.dumps({"event": event, event: value}))
+            assert type(message).__name__.lower().removeprefix("call").startswith(event)
