@@ -32,6 +32,11 @@ class SampleReader:
         return _read_samples(data[:whole], self._format.encoding).reshape(-1, self._format.channels).T
 
 
+def to_steps(samples: Samples) -> Samples:
+    """Return the 16-bit values nearest to samples in -1..1, still as floats; what is beyond is clipped."""
+    return np.clip(np.rint(samples * 32768), -32768, 32767)
+
+
 def _read_samples(data: bytes, encoding: Encoding) -> Samples:
     match encoding:
         case "pcm_s16le":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from realtime_server.core.audio import to_steps
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE
 
@@ -19,7 +20,7 @@ BLOCK = 60 * SAMPLE_RATE  # samples
 
 def to_pcm16(samples: Samples) -> Pcm16:
     """Float32 samples to 16 bits, little-endian, rounded; what is beyond -1..1 is clipped."""
-    return np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2")
+    return to_steps(samples).astype("<i2")
 
 
 class Recording:

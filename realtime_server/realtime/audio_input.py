@@ -1,4 +1,9 @@
-"""A client's audio, in the format it declared, to what sessions work on: float32, 16 kHz, one row per channel."""
+"""A client's audio, in the format it declared, to what sessions work on: float32, 16 kHz, one row per channel.
+
+What is heard has 16 bits, whatever the format: a recording is then heard alike as PCM16, as floats, at any rate, and
+as a file. The voice activity network would hear the difference. Where speech dies away into silence, what is softer
+than a step of 16 bits moves the end of a sentence by 50 ms and more.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from realtime_server.core import messages as m
-from realtime_server.core.audio import Channels, SampleReader
+from realtime_server.core.audio import Channels, SampleReader, to_steps
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.setup import AudioFormat
 
@@ -33,6 +38,7 @@ class AudioInput:
         self._reader = SampleReader(format)
         self._channels = format.channels
         self._resampler = _make_resampler(format) if format.sample_rate != SAMPLE_RATE else None
+        self._has_16_bits = self._resampler is None and format.encoding != "pcm_f32le"
 
     def receive_bytes(self, data: bytes) -> Channels:
         """Return what can be heard by now, float32 (channels, n), 16 kHz."""
@@ -43,10 +49,10 @@ class AudioInput:
         return self._resample(np.zeros((self._channels, 0), np.float32), last=True)
 
     def _resample(self, samples: Channels, *, last: bool) -> Channels:
-        if self._resampler is None or not (samples.size or last):
-            return samples
-        resampled: Channels = self._resampler.resample_chunk(np.ascontiguousarray(samples.T), last=last)
-        return np.clip(resampled.reshape(-1, self._channels).T, -1.0, 1.0)
+        if self._resampler and (samples.size or last):
+            resampled = self._resampler.resample_chunk(np.ascontiguousarray(samples.T), last=last)
+            samples = resampled.reshape(-1, self._channels).T
+        return samples if self._has_16_bits else to_steps(samples) / np.float32(32768)
 
 
 def _make_resampler(format: AudioFormat) -> soxr.ResampleStream:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.audio import AudioBuffer, SampleReader
+from realtime_server.core.audio import AudioBuffer, SampleReader, to_steps
 from realtime_server.core.segments import FRAME, HOP
 from realtime_server.core.setup import AudioFormat, Encoding
 from tests.audio import silence, tone
@@ -37,6 +37,13 @@ def test_bytes_in_any_pieces_give_the_same_samples(
 def test_pcm16_spans_minus_one_to_one() -> None:
     (samples,) = SampleReader(AudioFormat()).receive_bytes(np.array([-32768, 0, 32767], "<i2").tobytes())
     assert samples.tolist() == [-1.0, 0.0, 32767 / 32768]
+
+
+def test_samples_go_to_the_nearest_of_16_bits() -> None:
+    steps = np.array([-40_000.0, -32_768.2, -0.6, 0.4, 1.0, 32_767.4, 32_768.0], np.float32)
+    values = to_steps(steps / np.float32(32768))
+    assert values.tolist() == [-32_768, -32_768, -1, 0, 1, 32_767, 32_767]
+    assert values.dtype == np.float32
 
 
 def test_floats_beyond_full_scale_are_clipped_and_what_is_no_number_is_silence() -> None:

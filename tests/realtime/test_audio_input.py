@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from realtime_server.core import messages as m
 from realtime_server.core.audio import Channels
 from realtime_server.core.segments import SAMPLE_RATE
-from realtime_server.core.setup import AudioFormat
+from realtime_server.core.setup import AudioFormat, Encoding
 from realtime_server.realtime.audio_input import AudioInput, check_resampling
 
 RATES = [8_000, 11_025, 22_050, 44_100, 48_000]
@@ -53,8 +53,28 @@ def test_frames_of_any_size_give_the_same_samples(rate: int, channels: int, cuts
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = heard(format, [data[a:b] for a, b in pairwise(edges)])
     whole = heard(format, [data])
-    assert pieces.shape == whole.shape
-    assert np.abs(pieces - whole).max() < 1e-5
+    assert np.array_equal(pieces, whole)
+
+
+@pytest.mark.parametrize("encoding", ["pcm_s16le", "pcm_f32le", "mulaw", "alaw"])
+@pytest.mark.parametrize("rate", [SAMPLE_RATE, 44_100])
+def test_what_is_heard_has_16_bits_whatever_the_format(encoding: Encoding, rate: int) -> None:
+    data = sine(440, rate).tobytes()
+    steps = heard(AudioFormat(encoding, rate), [data]) * 32768
+    assert steps.dtype == np.float32
+    assert steps.size
+    assert np.array_equal(steps, np.round(steps))
+    assert -32768 <= steps.min() < 0 < steps.max() <= 32767
+
+
+def test_floats_are_heard_as_their_nearest_samples_of_16_bits() -> None:
+    floats = np.random.default_rng(1).uniform(-1, 1, 5000).astype("<f4")
+    whole = np.round(floats * 32768).clip(max=32767).astype("<i2")
+    as_floats, as_whole = (
+        heard(AudioFormat("pcm_f32le"), [floats.tobytes()]),
+        heard(AudioFormat(), [whole.tobytes()]),
+    )
+    assert np.array_equal(as_floats, as_whole)
 
 
 def test_channels_are_resampled_each_by_itself() -> None:
