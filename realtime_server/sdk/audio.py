@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from realtime_server.core.audio import SampleReader
+from realtime_server.core.audio import SampleReader, to_steps
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.setup import AudioFormat
@@ -24,7 +24,9 @@ def is_array(audio: object) -> bool:
 
 
 def to_samples(audio: Any, fs: int = SAMPLE_RATE) -> Samples:
-    """One channel of samples as float32 (n,), 16 kHz: floats in -1..1, or whole numbers of 16 or 32 bits.
+    """One channel of samples as float32 (n,), 16 kHz, with 16 bits: what a file of them would be read as.
+
+    audio: floats in -1..1, or whole numbers of 16 or 32 bits.
 
     Raises ValueError for what is no such thing.
     """
@@ -42,7 +44,9 @@ def to_samples(audio: Any, fs: int = SAMPLE_RATE) -> Samples:
         raise ValueError("some samples are not numbers")
     if samples.size and np.abs(samples).max() > LOUDEST:
         raise ValueError("samples that are floats lie in -1..1; divide those of 16 bits by 32768")
-    return samples if fs == SAMPLE_RATE else np.concatenate(list(resample([(fs, samples)])))
+    if fs != SAMPLE_RATE:
+        samples = np.concatenate(list(resample([(fs, samples)])))
+    return to_steps(samples) / np.float32(32768)  # as in files and in live sessions
 
 
 def to_items(inputs: Any, fs: int = SAMPLE_RATE) -> list[Item]:

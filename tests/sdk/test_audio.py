@@ -69,6 +69,14 @@ def test_what_are_no_samples_is_refused_in_words(given: Any, words: str) -> None
         to_samples(given)
 
 
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+def test_arrays_have_the_16_bits_of_files(rate: int) -> None:
+    steps = to_samples(tone(0.1, level=0.3), rate) * 32768
+    assert steps.dtype == np.float32
+    assert np.array_equal(steps, np.round(steps))
+    assert np.abs(steps).max() > 5000
+
+
 def test_other_rates_are_resampled() -> None:
     pytest.importorskip("soxr")
     times = np.arange(8000) / 8000
