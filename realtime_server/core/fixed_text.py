@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from realtime_server.core.partials import join_texts
-from realtime_server.core.stabilization import StableText, is_word_edge, word_ends
+from realtime_server.core.stabilization import StableText, continue_text, word_ends
 
 
 @dataclass(slots=True)
@@ -63,25 +63,3 @@ class FixedText:
     def receive_locked(self, segment: int, text: str) -> None:
         """A segment is settled with this text, which may be none."""
         self._locked = join_texts([self._locked, continue_text(self._open.pop(segment).fixed, text)])
-
-
-def continue_text(fixed: str, text: str) -> str:
-    """Return `fixed` and what `text`, another version of the same speech, has after those words."""
-    if text.startswith(fixed) and is_word_edge(text, len(fixed)):
-        return text
-    known = [word for word, _ in word_ends(fixed)]
-    heard = word_ends(text)
-    count = _words_within(known, [word for word, _ in heard])
-    rest = text[heard[count - 1][1] :] if count else ""
-    return fixed + rest if is_word_edge(fixed + rest, len(fixed)) else f"{fixed} {rest}"
-
-
-def _words_within(known: list[str], heard: list[str]) -> int:
-    """How many of the first words heard are versions of the known ones: the fewest edits, then the most words."""
-    edits = list(range(len(heard) + 1))
-    for row, word in enumerate(known, 1):
-        line = [row]
-        for column, other in enumerate(heard):
-            line.append(min(edits[column] + (word != other), edits[column + 1] + 1, line[column] + 1))
-        edits = line
-    return max(range(len(edits)), key=lambda count: (-edits[count], count))

@@ -6,6 +6,10 @@ as long as the engine can afford, the next request decodes it up to a quiet plac
 its text is kept as the settled beginning, and a new window starts there. The text shown is the settled beginning
 followed by the text of the current window; it always covers the segment from its start.
 
+In a pause the whole segment is decoded as its final would be. Heard as a whole, its beginning often reads otherwise
+than window by window, and if speech goes on, the next partial would change all of it back. So the settled beginning
+stays as it is shown, and what the whole says after those words goes on behind it.
+
 At most one request is in flight. Audio that arrives meanwhile is folded into the next one, which is due an
 interval after the last was asked for; the interval grows with the time that decodes take, so that an engine that
 is busy with finals is asked for fewer partials. A request that had to wait for the engine takes along what was heard
@@ -21,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from realtime_server.core.segments import to_samples
 from realtime_server.core.settings import Pace
+from realtime_server.core.stabilization import continue_text, word_ends
 
 
 def is_unspaced(sign: str) -> bool:
@@ -118,6 +123,12 @@ class PartialPlanner:
         self._window_start = request.end
         self._due = request.end  # the rest of the audio is still unread
         return None
+
+    def join_whole(self, text: str) -> str:
+        """Return the whole text to show, now that the segment was decoded from its start, as this."""
+        settled = join_texts(self._settled_texts)
+        last = max((end for _, end in word_ends(settled)), default=0)
+        return continue_text(settled[:last], text)  # a window's end is no sentence's: its full stop may go
 
     def receive_failure(self) -> None:
         """The request in flight failed or was cancelled; a later one covers its audio."""

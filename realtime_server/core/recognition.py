@@ -8,7 +8,7 @@ States, by what happened last:
 
 An eager final decodes, in a pause, exactly the samples that the endpoint would lock. If the endpoint confirms,
 its text is the final (one that is not answered yet is hastened: it is as urgent as any final now); if speech resumes
-it is discarded, though it may be shown as a partial meanwhile.
+it is discarded. Meanwhile it is shown as a partial, in so far as it does not change what earlier windows settled.
 A final that failed is tried once more; after that the latest partial stands in for it, and the sentence says so.
 """
 
@@ -134,7 +134,7 @@ class Recognition:
             if self.segment:
                 self._settle(decoded, eager=True)
             else:
-                self._show(_cleaned(job, decoded), job.end)
+                self._show(self._planner.join_whole(_cleaned(job, decoded)), job.end)
         elif job.kind == "final":
             self._settle(decoded)
 

@@ -2,8 +2,9 @@
 
 A recognizer decodes an open segment again and again; the beginning settles, the end moves. Two successive
 partials *agree* on their common first words (characters where a script has no spaces), compared on letters only:
-case, punctuation and white space do not count. The *stable* text is the longest agreed so far; it only grows. The
-*proven* text is the one by which a final is judged; it gives way when two partials in a row say something else.
+case, punctuation and white space do not count. The *stable* text is the longest agreed so far; it only grows, and
+what later partials say behind its words, however they spell those, follows it. The *proven* text is the one by which
+a final is judged; it gives way when two partials in a row say something else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import itertools
 import re
 import unicodedata
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from realtime_server.core.jobs import Finish
 
@@ -46,6 +50,8 @@ class StableText:
         agreed = text[: after[common - 1][1]] if common else ""
         if agreed.startswith(self.stable):
             self.stable = agreed
+        elif _begins_with(agreed, self.stable):
+            self.stable = continue_text(self.stable, agreed)
         heard = min(self.latest_end, end)  # both partials heard what they agree on
         if 0 < common == len(before) == len(after):
             self._proven.append((heard, text))
@@ -55,11 +61,10 @@ class StableText:
 
     @property
     def unstable(self) -> str:
-        """What `latest` has after the stable text; where it differs from it, after as many words."""
+        """What `latest` has after the stable text, or after the words that stand for it."""
         if self.latest.startswith(self.stable):
             return self.latest[len(self.stable) :]
-        ends = [0, *(end for _, end in self._words)]
-        return self.latest[ends[min(len(word_ends(self.stable)), len(ends) - 1)] :]
+        return continue_text(self.stable, self.latest)[len(self.stable) :]
 
     def proven_until(self, end: int) -> str:
         """The latest proven text that covers no audio after sample `end`.
@@ -116,6 +121,43 @@ def word_ends(text: str) -> list[tuple[str, int]]:
     edges = [position for position in range(len(text) + 1) if is_word_edge(text, position)]
     words = ((letters(text[start:end]), end) for start, end in itertools.pairwise(edges))
     return [word for word in words if word[0]]
+
+
+def continue_text(known: str, text: str) -> str:
+    """Return `known` and what `text`, another version of the same speech, has after those words.
+
+    Which words of `text` those are is found by alignment, so that a word more or less in the beginning neither
+    repeats nor loses one behind it.
+    """
+    if text.startswith(known) and is_word_edge(text, len(known)):
+        return text
+    heard = word_ends(text)
+    count = _words_within(_words(known), [word for word, _ in heard])
+    rest = text[heard[count - 1][1] :] if count else ""
+    return known + rest if is_word_edge(known + rest, len(known)) else f"{known} {rest}"
+
+
+def _words_within(known: Sequence[str], heard: Sequence[str]) -> int:
+    """How many of the first words heard are versions of the known ones: the fewest edits, then the most words."""
+    numbers = {word: number for number, word in enumerate({*known, *heard})}
+    words = np.array([numbers[word] for word in heard], np.intp)
+    count = np.arange(len(heard) + 1)
+    edits = count
+    for row, word in enumerate(known, 1):
+        replaced_or_left_out = np.minimum(edits[:-1] + (words != numbers[word]), edits[1:] + 1)
+        line = np.concatenate(([row], replaced_or_left_out))
+        edits = np.minimum.accumulate(line - count) + count  # each word inserted is one edit more
+    return int(len(heard) - np.argmin(edits[::-1]))
+
+
+def _begins_with(text: str, words: str) -> bool:
+    """Whether the words of a text are the first of another, whatever punctuation is between them."""
+    known = _words(words)
+    return _words(text)[: len(known)] == known
+
+
+def _words(text: str) -> list[str]:
+    return [word for word, _ in word_ends(text)]
 
 
 def is_word_edge(text: str, position: int) -> bool:

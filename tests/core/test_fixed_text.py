@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.fixed_text import FixedText, continue_text
-from realtime_server.core.partials import join_texts
+from realtime_server.core.fixed_text import FixedText
 from realtime_server.core.stabilization import is_word_edge
 
 
@@ -82,29 +81,6 @@ def test_nothing_is_fixed_behind_a_segment_that_is_not_locked() -> None:
     assert text.fixed == "one two three. four five"
 
 
-@pytest.mark.parametrize(
-    ("fixed", "text", "whole"),
-    [
-        ("", "", ""),
-        ("", "And so", "And so"),
-        ("and so", "And so, my fellow", "and so, my fellow"),
-        ("and so", "", "and so"),
-        ("and so", ".", "and so"),
-        ("and so my", "And my fellow Americans", "and so my fellow Americans"),  # one word fewer
-        ("and my", "And so my fellow Americans", "and my fellow Americans"),  # one word more
-        ("four score", "for score and seven", "four score and seven"),
-        ("we are", "we were going", "we are going"),
-        ("hello", "hello's there", "hello there"),
-        ("今天天", "今天，天气很好", "今天天气很好"),
-        ("你好吗 ok", "你好吗okay再见", "你好吗 ok再见"),
-        ("wo ai ni", "我爱你hello", "wo ai ni hello"),
-        ("one", "two three", "one three"),
-    ],
-)
-def test_another_version_goes_on_behind_the_words_that_are_fixed(fixed: str, text: str, whole: str) -> None:
-    assert continue_text(fixed, text) == whole
-
-
 words = st.lists(
     st.sampled_from([*"abc", "best", "times,", "don't", "天", "气。", "안녕", "สวัสดี", "."]), max_size=12
 )
@@ -141,9 +117,3 @@ def test_fixed_text_only_grows_and_begins_the_text(
         assert text.fixed.startswith(before)
         assert text.text == text.fixed
         before = text.fixed
-
-
-@given(words, words)
-def test_nothing_is_repeated_or_lost_where_versions_agree(first: list[str], rest: list[str]) -> None:
-    fixed, whole = join_texts(first), join_texts([*first, *rest])
-    assert continue_text(fixed, whole) == whole

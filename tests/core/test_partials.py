@@ -137,6 +137,17 @@ def test_a_full_window_is_settled_at_a_quiet_place_and_the_rest_is_due_at_once()
     assert p.receive_text("two") == "one two"
 
 
+def test_the_whole_adds_to_what_is_settled_and_does_not_change_it() -> None:
+    p = planner(quiet=6 * S)
+    assert p.join_whole("Kite's and crowes") == "Kite's and crowes"
+    assert ask(p, 8.1)
+    p.receive_text("Kites and crows.")
+    assert p.join_whole("The kite's and crowes, and more") == "Kites and crows, and more"
+    assert p.join_whole("") == "Kites and crows"
+    assert ask(p, 9)
+    assert p.receive_text("and more.") == "Kites and crows. and more."
+
+
 def test_a_planner_that_fell_behind_catches_up_window_by_window() -> None:
     p, spans = planner(), []
     while request := ask(p, 30.0):

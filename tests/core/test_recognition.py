@@ -121,6 +121,24 @@ def test_the_eager_text_is_shown_and_becomes_the_final() -> None:
     assert len(bench.jobs) == 1
 
 
+def test_what_windows_settled_does_not_change_in_a_pause_and_back() -> None:
+    bench = Bench()
+    bench.it.receive_position(round(8.1 * S), load_ms=0)
+    bench.it.receive_decoded(bench.jobs[-1], Decoded("享受着凉爽的秋风。"))
+    bench.partial("黄昏", 9.0)
+    bench.it.receive_pause(10 * S, eager=True)
+    bench.final("享受着这两爽的秋风。黄昏时分")
+    assert (bench.it.shown, bench.it.covered) == ("享受着凉爽的秋风。黄昏时分", 10 * S)
+    bench.it.receive_resume()
+    bench.partial("黄昏时分，街道", 11.0)
+    assert bench.it.shown == "享受着凉爽的秋风。黄昏时分，街道"
+    bench.it.receive_pause(12 * S, eager=True)
+    bench.final("享受着这两爽的秋风。黄昏时分，街道上")
+    bench.close(12.0)
+    assert bench.it.settled
+    assert bench.it.settled.text == "享受着这两爽的秋风。黄昏时分，街道上"
+
+
 def test_an_eager_decode_that_still_runs_when_the_endpoint_confirms_is_the_final() -> None:
     bench = Bench()
     bench.it.receive_pause(S, eager=True)

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realtime_server.core.jobs import Finish
+from realtime_server.core.partials import join_texts
 from realtime_server.core.postprocess import clean
 from realtime_server.core.stabilization import (
     KEPT_PROVEN,
     Recovered,
     StableText,
+    continue_text,
     letters,
     recover,
     spoken_size,
@@ -78,6 +80,23 @@ def test_stable_text_never_changes() -> None:
     assert (text.stable, text.unstable, text.latest_end) == ("I think so", " too, yes", 96_000)
 
 
+def test_stable_text_grows_on_past_punctuation_that_moves() -> None:
+    text = after(
+        "这个过程，很简单", "这个过程，很简单。", "这个过程很简单，而且特", "这个过程很简单，而且特别"
+    )
+    assert (text.stable, text.unstable) == ("这个过程，很简单，而且特", "别")
+    text.receive_partial("这个过程。很简单，而且特别是", 99_000)
+    assert (text.stable, text.unstable) == ("这个过程，很简单，而且特别", "是")
+
+
+def test_a_word_more_or_less_in_the_beginning_neither_repeats_nor_loses_one_behind_the_stable_text() -> None:
+    text = after("so we went home", "so we went home")
+    text.receive_partial("and so we went home again", 64_000)
+    assert (text.stable, text.unstable) == ("so we went home", " again")
+    text.receive_partial("we went home again", 80_000)
+    assert (text.stable, text.unstable) == ("so we went home", " again")
+
+
 @given(st.lists(st.text(st.sampled_from("ab' .好的か\u3099\u0301"), max_size=8), max_size=6))
 def test_stable_text_only_grows_and_ends_between_words(partials: list[str]) -> None:
     text = StableText()
@@ -91,6 +110,43 @@ def test_stable_text_only_grows_and_ends_between_words(partials: list[str]) -> N
             inside = text.stable[-1] in "ab'" and text.unstable[:1] in ("a", "b", "'")
             assert not inside
             assert text.unstable[:1] not in ("\u3099", "\u0301")
+
+
+# What follows words that are known
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "whole"),
+    [
+        ("", "", ""),
+        ("", "And so", "And so"),
+        ("and so", "And so, my fellow", "and so, my fellow"),
+        ("and so", "", "and so"),
+        ("and so", ".", "and so"),
+        ("and so my", "And my fellow Americans", "and so my fellow Americans"),  # one word fewer
+        ("and my", "And so my fellow Americans", "and my fellow Americans"),  # one word more
+        ("four score", "for score and seven", "four score and seven"),
+        ("we are", "we were going", "we are going"),
+        ("hello", "hello's there", "hello there"),
+        ("今天天", "今天，天气很好", "今天天气很好"),
+        ("你好吗 ok", "你好吗okay再见", "你好吗 ok再见"),
+        ("wo ai ni", "我爱你hello", "wo ai ni hello"),
+        ("one", "two three", "one three"),
+    ],
+)
+def test_another_version_goes_on_behind_the_words_that_are_known(known: str, text: str, whole: str) -> None:
+    assert continue_text(known, text) == whole
+
+
+words = st.lists(
+    st.sampled_from([*"abc", "best", "times,", "don't", "天", "气。", "안녕", "สวัสดี", "."]), max_size=12
+)
+
+
+@given(words, words)
+def test_nothing_is_repeated_or_lost_where_versions_agree(first: list[str], rest: list[str]) -> None:
+    known, whole = join_texts(first), join_texts([*first, *rest])
+    assert continue_text(known, whole) == whole
 
 
 # Proven text
