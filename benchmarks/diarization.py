@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import uvloop
 from benchmarks import conversations, monologues, telephone
 from benchmarks.conversations import Conversation
 from benchmarks.hearing import KnownWords, Models, Told, hear
+from benchmarks.recordings import RECORDINGS
 from benchmarks.wrong_speakers import Rates, Scores, right_turns, score
 from realtime_server.bench.figures import Report
 from realtime_server.bench.machine import Watch
@@ -33,7 +33,6 @@ from realtime_server.engines.loading import (
     load_scorer,
 )
 
-RECORDINGS = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SETTINGS = SessionSettings(speakers=True)
 LIVE_CONFUSION, FINAL_CONFUSION, CHANGED = 8.0, 6.0, 10.0  # percent, at most
 CALL, CALL_TURNS, MEETING = "real call", 6, "real meeting"

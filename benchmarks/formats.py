@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, cycle
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import soxr
 
-from benchmarks.recordings import fetched, shared
+from benchmarks.recordings import RECORDINGS, fetched, shared
 from realtime_server.bench import speech
 from realtime_server.bench.figures import Report
 from realtime_server.core.audio import SampleReader
@@ -38,7 +37,6 @@ from realtime_server.realtime.session import RealtimeASRSession
 
 PACKETS = (1, 160, 997, 3201, 16_001, 7)  # bytes, again and again
 MASTER_RATE = 48_000  # Hz
-RECORDINGS = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SETTINGS = SessionSettings(endpointing=EndpointingOptions(mode="fixed", silence_ms=600))
 
 

@@ -48,12 +48,16 @@ class Models:
 
 @dataclass(slots=True)
 class Told:
-    """What a client was told. live: the first speaker of each sentence, by its id; None if it was told none."""
+    """What a client was told. live: the first speaker of each sentence, by its id; None if it was told none.
+
+    now: samples that were heard when it is told.
+    """
 
     sentences: dict[int, Sentence] = field(default_factory=dict)  # with the speakers after STOP
     live: dict[int, int | None] = field(default_factory=dict)
     swaps: int = 0  # speakers that became others before STOP
     stopping: bool = False
+    now: int = 0
 
     def take(self, events: Iterable[m.Event]) -> None:
         """Note what the client is told."""
@@ -128,6 +132,7 @@ async def _settle(
     protocol: SessionProtocol, models: Models, told: Told, waiting: list[tuple[int, WaitJob]], now: int
 ) -> None:
     """Answer jobs until there are none but those that wait."""
+    told.now = now
     while True:
         jobs = protocol.jobs_to_run()
         protocol.jobs_to_cancel()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from realtime_server import weights
 from realtime_server.demo import TEXT
+
+RECORDINGS = Path(os.environ.get("REALTIME_SERVER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 @dataclass(frozen=True, slots=True)
