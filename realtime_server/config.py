@@ -233,6 +233,7 @@ def _read_limits(arguments: argparse.Namespace) -> Limits:
         session_s=arguments.max_session_seconds,
         undecoded_s=arguments.max_undecoded_seconds,
         sentences=arguments.max_sentences,
+        characters=arguments.max_characters,
         hotwords=arguments.max_hotwords,
         hotword_characters=arguments.max_hotword_characters,
     )

@@ -268,6 +268,8 @@ def _add_limits(add: Add) -> None:
         help="audio that waits to be decoded (default: %(default)g)")
     add("--max-sentences", type=count, default=limits.sentences, metavar="N",
         help="of one session (default: %(default)s)")
+    add("--max-characters", type=count, default=limits.characters, metavar="N",
+        help="of the texts of one session together (default: %(default)s)")
     add("--max-hotwords", type=count, default=limits.hotwords, metavar="N",
         help="words in one list (default: %(default)s)")
     add("--max-hotword-characters", type=count, default=limits.hotword_characters, metavar="N",

@@ -134,11 +134,11 @@ def _between(codes: NDArray[np.uint32], low: int, high: int) -> NDArray[np.bool_
     return (codes >= low) & (codes <= high)
 
 
-def replace(text: str, replacements: Mapping[str, str]) -> str:
+def replace(text: str, replacements: Mapping[str, str], *, most: int = LONGEST_REPLACED) -> str:
     """Replace every key by its value, left to right in one pass, the longest key first.
 
     What a replacement wrote is not looked at again. Keys match exactly, inside words too; an empty key never. A
-    replacement that would make the text longer than LONGEST_REPLACED is not made.
+    replacement that would make the text longer than `most` characters is not made.
     """
     lengths = sorted({len(key) for key in replacements if key}, reverse=True)
     pieces, position, size = [], 0, len(text)
@@ -147,7 +147,7 @@ def replace(text: str, replacements: Mapping[str, str]) -> str:
         found = next((key for key in candidates if key in replacements), text[position])
         written = replacements.get(found, found)
         growth = len(written) - len(found)
-        if growth > 0 and size + growth > LONGEST_REPLACED:
+        if growth > 0 and size + growth > most:
             written, growth = found, 0
         pieces.append(written)
         position += len(found)

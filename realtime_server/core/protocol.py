@@ -28,6 +28,7 @@ from realtime_server.core.counts import SessionCounts
 from realtime_server.core.inbox import Channels, Inbox
 from realtime_server.core.jobs import Capabilities, DecodeJob, Job, Result, ScoreJob
 from realtime_server.core.outbox import Outbox
+from realtime_server.core.postprocess import LONGEST_REPLACED
 from realtime_server.core.postprocess import replace as replace_texts
 from realtime_server.core.recognition import Recognition
 from realtime_server.core.segments import Segment, to_samples
@@ -364,16 +365,19 @@ class SessionProtocol:
         assert recognition.settled
         segment, settled = recognition.segment, recognition.settled
         turns = recognition.turns or (Turn(segment.start, segment.end, None),)
+        limits = self._settings.limits
+        most = LONGEST_REPLACED if self._transcript.characters < limits.characters else 0
         pieces = [
             # Only now: what stands for other words has no places in the text that was decoded.
-            replace(piece, text=replace_texts(piece.text, self._options.replacements))
+            replace(piece, text=replace_texts(piece.text, self._options.replacements, most=most))
             for piece in split_text(settled.text, settled.words, turns)
         ]
         for lock in self._transcript.receive_settled(segment, settled, pieces):
             self._tell_lock(lock)
-        if self._transcript.count >= self._settings.limits.sentences:
-            limit = self._settings.limits.sentences
-            self._end_with("limit", f"the session reached its limit of {limit} sentences", 1008)
+        if self._transcript.count >= limits.sentences:
+            self._end_with("limit", f"the session reached its limit of {limits.sentences} sentences", 1008)
+        if self._transcript.characters >= limits.characters:
+            self._end_with("limit", f"the session reached its limit of {limits.characters} characters", 1008)
 
     def _tell_lock(self, lock: Lock) -> None:
         segment, flags = lock.segment, lock.settled.flags

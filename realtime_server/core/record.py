@@ -14,6 +14,7 @@ class Record:
     """The session of the latest START: its sentences with the speakers they have now, and what is being said.
 
     sentences: in lock order.  upto: samples that they and silence account for.  stopped: it is over.
+    problem: why it was ended, if it was not by its client.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class Record:
         self._end: list[m.Event] = []
         self.upto = 0
         self.stopped = False
+        self.problem: str | None = None
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -91,6 +93,8 @@ class Record:
             case m.Finished():
                 self._open.clear()
                 self._end.append(event)
+            case m.Failed(fatal=True):
+                self.problem = event.message
             case m.Stopped():
                 self._end.append(event)
                 self.stopped = True

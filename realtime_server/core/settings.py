@@ -25,6 +25,7 @@ class Limits:
     session_s: float = 4 * 3600.0  # audio of one session, seconds
     undecoded_s: float = 600.0  # audio received but not yet in text or judged silence, seconds
     sentences: int = 20_000  # locked sentences kept
+    characters: int = 1_000_000  # of their texts together; ten hours of fast speech have fewer
     hotwords: int = 1_000  # words in one list
     hotword_characters: int = 10_000  # characters of one list together
     queued_commands: int = 1_000  # commands waiting behind a STOP or COMMIT

@@ -50,6 +50,7 @@ class Transcript:
     def __init__(self) -> None:
         self._queues: dict[int, _Queue] = {}
         self.count = 0  # sentences locked so far
+        self.characters = 0  # of all texts so far, also of those that wait for others to be locked
 
     def receive_segment(self, segment: Segment) -> None:
         """A segment ended; its text will follow."""
@@ -59,6 +60,7 @@ class Transcript:
         """A segment's text is known, as `pieces`; return every segment that can be locked now, in order."""
         queue = self._queues[segment.channel]
         queue.settled[segment.index] = settled, tuple(pieces)
+        self.characters += sum(len(piece.text) for piece in queue.settled[segment.index][1])
         locks = []
         while queue.segments and queue.segments[0].index in queue.settled:
             first = queue.segments.pop(0)

@@ -71,8 +71,13 @@ async def render(transcription: Transcription, write: Callable[[], str | Json], 
     body = await asyncio.to_thread(lambda: _encode(_with_notes(write(), transcription)))
     if media_type == JSON:
         body += b"\n"  # terminals like it
+    return Response(body, HTTPStatus.OK, notes_header(transcription), media_type)
+
+
+def notes_header(transcription: Transcription) -> dict[str, str]:
+    """Say what is wrong in the header X-Notes; nothing if nothing is."""
     notes = one_line("; ".join(transcription.notes)).encode("ascii", "replace").decode()
-    return Response(body, HTTPStatus.OK, {"X-Notes": notes} if notes else {}, media_type)
+    return {"X-Notes": notes} if notes else {}
 
 
 async def stream(transcribe: Transcribe, send: Send, *, diarized: bool) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from realtime_server.core.record import Record
 from realtime_server.core.segments import Sentence, to_ms
 from realtime_server.errors import FieldError
 from realtime_server.offline.formats import json_record, txt
-from realtime_server.offline.subtitles import srt, vtt
+from realtime_server.offline.steps import Steps
+from realtime_server.offline.subtitles import srt_steps, vtt_steps
 from realtime_server.offline.transcription import Transcription, one_line
 
 NAMED = re.compile(
@@ -54,7 +55,8 @@ class Speakers:
 
 def snapshot(record: Record) -> Transcription:
     """What was said so far; it does not change while the record does."""
-    return Transcription(record.sentences, to_ms(record.upto), record.language)
+    notes = (f"the session was ended: {record.problem}",) if record.problem else ()
+    return Transcription(record.sentences, to_ms(record.upto), record.language, notes=notes)
 
 
 def name_speakers(found: Transcription, channels: int, given: Mapping[str, str]) -> Transcription:
@@ -84,10 +86,29 @@ def _with_channels(found: Transcription, given: Mapping[str, str]) -> Transcript
     return replace(found, sentences=tuple(map(renumbered, found.sentences)), names=names)
 
 
-def writer(form: str, record: Record, speakers: Speakers, *, key: str) -> Callable[[], str]:
-    """Return what writes the file as things stand now, best in another thread; key: of the session, for JSON."""
-    final, channels, found = record.stopped, record.channels, snapshot(record)
-    if form == "json":
-        return lambda: json.dumps({**json_record(found, key=key), "final": final}, ensure_ascii=False) + "\n"
-    write = {"txt": txt, "srt": srt, "vtt": vtt}[form]
-    return lambda: write(name_speakers(found, channels, speakers.names), speakers=speakers.shown)
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A file as things stood when it was asked for. key: of the session, for JSON."""
+
+    form: str
+    found: Transcription
+    channels: int
+    final: bool
+    speakers: Speakers
+    key: str
+
+    @classmethod
+    def of(cls, form: str, record: Record, speakers: Speakers, *, key: str) -> Export:
+        """Take what was said so far; it does not change while the record does."""
+        return cls(form, snapshot(record), record.channels, record.stopped, speakers, key)
+
+    def write(self) -> Steps[str]:
+        """Write it, best on another thread."""
+        if self.form == "json":
+            record = {**json_record(self.found, key=self.key), "final": self.final}
+            return json.dumps(record, ensure_ascii=False) + "\n"
+        named = name_speakers(self.found, self.channels, self.speakers.names)
+        if self.form == "txt":
+            return txt(named, speakers=self.speakers.shown)
+        write = {"srt": srt_steps, "vtt": vtt_steps}[self.form]
+        return (yield from write(named, speakers=self.speakers.shown))

@@ -5,7 +5,6 @@ Who may is decided before (admission.py): all of these need the right `view`.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from http import HTTPStatus
 
@@ -16,8 +15,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from realtime_server.core.session_names import read_name
 from realtime_server.errors import BusyError, FieldError, NoSessionError
+from realtime_server.http.answers import notes_header
 from realtime_server.http.errors import RequestError, explain
-from realtime_server.http.exports import MEDIA_TYPES, Speakers, writer
+from realtime_server.http.exports import MEDIA_TYPES, Export, Speakers
+from realtime_server.http.slices import Slices
 from realtime_server.realtime.addresses import ToView, read_history
 from realtime_server.realtime.viewers import Gallery
 
@@ -33,7 +34,7 @@ class SessionsApi:
 
     def __init__(self, gallery: Gallery) -> None:
         self._gallery = gallery
-        self._turn = asyncio.Semaphore()  # long transcripts are written one after the other
+        self._slices = Slices()
         self.router = APIRouter(tags=["live sessions"])
         path = "/sessions/{name}"
         self.router.add_api_websocket_route(path, self.view)
@@ -83,11 +84,16 @@ class SessionsApi:
             kept = self._gallery.find(read_name(name))
         except NoSessionError as error:
             raise _refusal(error) from error
-        async with self._turn:
-            write = writer(form, kept.record, speakers, key=kept.id)
-            body = await asyncio.to_thread(lambda: write().encode("utf-8", "replace"))
+        export = Export.of(form, kept.record, speakers, key=kept.id)
+        text = await self._slices.do(kept.id, export.write, request.is_disconnected)
+        if text is None:
+            return Response()  # nobody is there to read it
+        body = text.encode("utf-8", "replace")
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {**PRIVATE, "ETag": tag, "Content-Disposition": f'attachment; filename="{name}.{form}"'}
+        headers = {
+            **PRIVATE, **notes_header(export.found), "ETag": tag,
+            "Content-Disposition": f'attachment; filename="{name}.{form}"',
+        }  # fmt: skip
         if tag in (each.strip() for each in request.headers.get("if-none-match", "").split(",")):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(body, headers=headers, media_type=MEDIA_TYPES[form])

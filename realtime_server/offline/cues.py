@@ -26,6 +26,7 @@ from itertools import accumulate, pairwise, takewhile
 
 from realtime_server.core.partials import is_unspaced
 from realtime_server.core.segments import Sentence, Word
+from realtime_server.offline.steps import Steps
 from realtime_server.offline.transcription import Transcription, one_line
 
 LEAST_MS = 833  # for which a cue is shown, if the next one can wait
@@ -54,25 +55,30 @@ class Cue:
     speaker: int | None
 
 
-def cues(transcription: Transcription, *, named: bool = False) -> list[Cue]:
-    """Cues in order of time, none overlapping another; named: leave room for the speaker's name in each line."""
+def cues(transcription: Transcription, *, named: bool = False) -> Steps[list[Cue]]:
+    """Cues in order of time, none overlapping another; named: leave room for the speaker's name in each line.
+
+    A step cuts one sentence, or places one cue.
+    """
     found: list[Cue] = []
     for sentence in transcription.sentences:
         name = (
             f"{transcription.name_of(sentence.speaker)}: " if named and sentence.speaker is not None else ""
         )
         found += _Cutter(sentence, room=LINE - _width(name)).cues()
-    return _arranged(sorted(found, key=lambda cue: cue.start_ms))
+        yield
+    return (yield from _arranged(sorted(found, key=lambda cue: cue.start_ms)))
 
 
 # --- one after the other ----------------------------------------------------------------------------------
 
 
-def _arranged(ordered: Sequence[Cue]) -> list[Cue]:
+def _arranged(ordered: Sequence[Cue]) -> Steps[list[Cue]]:
     """The cues, moved and cut so that each is shown alone."""
     starts: list[int] = []
     for number, cue in enumerate(ordered):
         starts.append(_start(ordered[number - 1], starts[-1], cue) if starts else cue.start_ms)
+        yield
     ends = [_end(cue, start) for cue, start in zip(ordered, starts, strict=True)]
     ends = [*map(min, ends, starts[1:]), *ends[-1:]]
     return [

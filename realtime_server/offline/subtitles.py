@@ -8,23 +8,34 @@ Source: W3C, "WebVTT: The Web Video Text Tracks Format".
 from __future__ import annotations
 
 from realtime_server.offline.cues import cues
+from realtime_server.offline.steps import Steps, finish
 from realtime_server.offline.transcription import Transcription
 
 
 def srt(transcription: Transcription, *, speakers: bool = False) -> str:
     """SubRip; speakers: each cue begins with its speaker's name, where it is known."""
+    return finish(srt_steps(transcription, speakers=speakers))
+
+
+def vtt(transcription: Transcription, *, speakers: bool = False) -> str:
+    """WebVTT; speakers: each cue is a voice span of its speaker, where it is known."""
+    return finish(vtt_steps(transcription, speakers=speakers))
+
+
+def srt_steps(transcription: Transcription, *, speakers: bool = False) -> Steps[str]:
+    """See srt; the steps are those of its cues."""
     blocks = []
-    for number, cue in enumerate(cues(transcription, named=speakers), 1):
+    for number, cue in enumerate((yield from cues(transcription, named=speakers)), 1):
         name = f"{transcription.name_of(cue.speaker)}: " if speakers and cue.speaker is not None else ""
         text = (name + "\n".join(cue.lines)).replace("-->", "→")
         blocks.append(f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n")
     return "\n".join(blocks)
 
 
-def vtt(transcription: Transcription, *, speakers: bool = False) -> str:
-    """WebVTT; speakers: each cue is a voice span of its speaker, where it is known."""
+def vtt_steps(transcription: Transcription, *, speakers: bool = False) -> Steps[str]:
+    """See vtt; the steps are those of its cues."""
     blocks = ["WEBVTT\n"]
-    for cue in cues(transcription):
+    for cue in (yield from cues(transcription)):
         name = transcription.name_of(cue.speaker) if speakers and cue.speaker is not None else None
         voice = f"<v {_escape(name)}>" if name else ""
         text = _escape("\n".join(cue.lines))

@@ -10,6 +10,7 @@ from realtime_server.realtime.event_log import EventLog
 
 MOST_ENDED = 256  # records of ended sessions
 MOST_SENTENCES = 100_000  # of them together
+MOST_CHARACTERS = 20_000_000  # of their texts together
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Archive:
         self._running: dict[str, Kept] = {}  # by id
         self._ended: dict[str, Kept] = {}  # by id, the longest ended first
         self._named: dict[str, list[str]] = {}  # ids of a name, the newest last
-        self._sentences = 0  # of those that have ended
+        self._sentences = self._characters = 0  # of those that have ended
         self._awaited = False  # whether what is old will be looked for
 
     def __len__(self) -> int:
@@ -53,12 +54,11 @@ class Archive:
     def end(self, id: str) -> None:
         """A session ended; its transcript is kept for a while, if it has one."""
         kept = self._running.pop(id)
-        sentences = len(kept.record.sentences)
-        if not sentences or not self._keep_s:
+        if not kept.record.sentences or not self._keep_s:
             self._forget_name(kept)
             return
         self._ended[id] = Kept(kept.id, kept.name, kept.record, kept.log, self._clock())
-        self._sentences += sentences
+        self._count(kept.record, 1)
         self._forget_old()
         self._await_old()
 
@@ -76,12 +76,16 @@ class Archive:
     def _forget_old(self) -> None:
         while self._ended:
             kept = next(iter(self._ended.values()))
-            bounded = len(self._ended) <= MOST_ENDED and self._sentences <= MOST_SENTENCES
-            if bounded and self._left_s(kept) > 0:
+            short = self._sentences <= MOST_SENTENCES and self._characters <= MOST_CHARACTERS
+            if len(self._ended) <= MOST_ENDED and short and self._left_s(kept) > 0:
                 return
             del self._ended[kept.id]
-            self._sentences -= len(kept.record.sentences)
+            self._count(kept.record, -1)
             self._forget_name(kept)
+
+    def _count(self, record: Record, sign: int) -> None:
+        self._sentences += sign * len(record.sentences)
+        self._characters += sign * sum(len(sentence.text) for sentence in record.sentences)
 
     def _await_old(self) -> None:
         """Look for what is old when the longest ended will be, whether or not anybody asks."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_ENGINE = "funasr-nano"
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}  # as FunASR calls them
 HUBS = {"modelscope": "ms", "huggingface": "hf"}
-ENDLESS = 1_000_000_000  # sentences, or seconds: nobody who runs the program himself needs a limit
+ENDLESS = 1_000_000_000  # sentences, characters or seconds: nobody who runs the program himself needs a limit
 
 Schedule = str | Iterable[Sequence[float]]
 
@@ -209,5 +209,5 @@ def read_session(arguments: StreamArguments, chunk_ms: float, max_segment_s: flo
         options=read_decoding(arguments),
         endpointing=read_endpointing(arguments, LIVE_SCHEDULE, max_segment_s),
         pace=replace(pace, first_ms=min(pace.first_ms, round(chunk_ms)), interval_ms=round(chunk_ms)),
-        limits=Limits(session_s=ENDLESS, sentences=ENDLESS),
+        limits=Limits(session_s=ENDLESS, sentences=ENDLESS, characters=ENDLESS),
     )

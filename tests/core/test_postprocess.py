@@ -198,6 +198,8 @@ def test_replacements_do_not_multiply_a_text_without_bound() -> None:
     exact = "X" * (LONGEST_REPLACED - 1)
     assert replace("ee", {"e": exact}) == exact + "e"
     assert replace("ee", {"e": exact + "X"}) == "ee"
+    assert replace("ee", {"e": "xx"}, most=3) == "xxe"
+    assert replace("ea", {"e": "xx", "a": ""}, most=0) == "e"
 
 
 def test_a_text_that_is_longer_by_itself_stays_whole() -> None:

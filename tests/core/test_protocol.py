@@ -562,6 +562,24 @@ class TestLimits:
         assert "limit of 2 sentences" in self.ended_with(driver)
         assert len(driver.messages[-2]["sentences"]) == 2
 
+    def test_characters(self) -> None:
+        driver = started(settings=self.limited(characters=100))
+        driver.say(f"POSTPROCESS_HOTWORDS:from=>{'x' * 60}")
+        driver.hear(speech_pattern([(1.0, 1.0)] * 4))
+        assert "limit of 100 characters" in self.ended_with(driver)
+        texts = [sentence["text"] for sentence in driver.messages[-2]["sentences"]]
+        assert [text.split()[0] for text in texts] == ["x" * 60] * 2
+
+    def test_beyond_its_characters_no_replacement_makes_a_text_longer(self) -> None:
+        driver = started(hold("final", "eager"), self.limited(characters=100))
+        driver.say(f"POSTPROCESS_HOTWORDS:long=>{'x' * 99},longer=>y")
+        driver.hear(speech_pattern([(1.0, 1.0)] * 4))
+        for text in ("long", "one long", "long and longer", "long"):
+            driver.answer(driver.pending[0], Decoded(text))
+        assert "limit of 100 characters" in self.ended_with(driver)
+        texts = [sentence["text"] for sentence in driver.messages[-2]["sentences"]]
+        assert texts == ["x" * 99, "one " + "x" * 99, "long and y", "long"]
+
     def test_waiting_commands(self) -> None:
         driver = started(hold("final"), self.limited(queued_commands=10))
         driver.hear(tone(1.0))

@@ -43,6 +43,15 @@ def partial(segment: int, text: str) -> m.PartialChanged:
 STARTED = m.Started(upto=0, setup=SETUP)
 
 
+def test_why_a_session_was_ended_is_known_until_the_next_begins() -> None:
+    record = kept(STARTED, m.Failed(upto=0, code="segment_failed", message="not that"))
+    assert record.problem is None
+    record.receive([m.Finished(upto=0), m.Failed(upto=0, code="limit", message="too long", fatal=True)])
+    assert record.problem == "too long"
+    record.receive([STARTED])
+    assert record.problem is None
+
+
 def test_before_a_start_there_is_nothing() -> None:
     record = kept(m.Failed(upto=0, code="c", message="w"), m.LanguageSet(upto=0, name="en"))
     assert list(record.catch_up()) == []

@@ -15,13 +15,15 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from realtime_server.core import messages as m
 from realtime_server.core.record import Record
 from realtime_server.core.segments import Sentence
+from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.core.setup import AudioFormat, Setup
 from realtime_server.doors.door import Door
 from realtime_server.errors import FieldError
-from realtime_server.http.exports import Speakers, snapshot, writer
+from realtime_server.http.exports import Export, Speakers, snapshot
+from realtime_server.offline.steps import finish
 from realtime_server.realtime.options import ServerOptions
 from tests.http.harness import LIVE, Files, serving
-from tests.realtime.harness import PATIENCE_S, SENTENCE, Client, Service, eventually
+from tests.realtime.harness import FIXED, HANGS_S, PATIENCE_S, SENTENCE, Client, Service, eventually
 from tests.realtime.harness import serving as serving_live
 from tests.realtime.test_doors import LONG, OPTIONS, VIEWER
 from tests.realtime.test_viewing import end_of, kinds, sentence_of
@@ -48,8 +50,10 @@ class Both:
 
 
 @asynccontextmanager
-async def both(options: ServerOptions = STAY, door: Door | None = None) -> AsyncIterator[Both]:
-    async with serving_live(options=options, door=door) as live:
+async def both(
+    options: ServerOptions = STAY, door: Door | None = None, settings: SessionSettings = FIXED
+) -> AsyncIterator[Both]:
+    async with serving_live(options=options, door=door, settings=settings) as live:
         beside = replace(LIVE, gallery=live.server.gallery, door=live.server.door)
         async with serving(live=beside) as files:
             yield Both(live, files)
@@ -279,6 +283,51 @@ async def test_who_may_read() -> None:
             assert answer.status_code == 401
 
 
+async def test_a_session_that_was_ended_says_so_in_its_transcripts() -> None:
+    settings = replace(FIXED, limits=Limits(characters=5))
+    async with both(settings=settings) as service:
+        async with service.live.client("?session=studio") as speaker:
+            await speaker.say("START")
+            await speaker.hear(SENTENCE)
+            assert await speaker.closed() == 1008
+        await eventually(lambda: not service.live.sessions)
+        told = "the session was ended: the session reached its limit of 5 characters"
+        for form in FORMS:
+            answer = await service.files.http.get(f"/sessions/studio/transcript.{form}")
+            assert answer.headers["x-notes"] == told
+            assert "one two" in answer.text
+        assert answer.json()["notes"] == [told]
+
+
+async def test_a_long_transcript_does_not_hold_back_a_short_one() -> None:
+    async with both() as service:
+        done: list[str] = []
+
+        async def fetch(name: str) -> None:
+            answer = await service.files.http.get(f"/sessions/{name}/transcript.srt", timeout=HANGS_S)
+            assert answer.status_code == 200
+            done.append(name)
+
+        async with (
+            service.live.client("?session=long") as long,
+            service.live.client("?session=short") as short,
+        ):
+            for client in (long, short):
+                await client.say("START")
+                await client.event("started")
+            kept = service.live.server.gallery.find("long")
+            text = "hello world, it is " * 500  # most of a second of work in all
+            kept.record.receive(
+                m.SegmentLocked(upto=0, channel=0, segment=n, sentences=(said(n, text),)) for n in range(12)
+            )
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(2):
+                    tasks.create_task(fetch("long"))
+                await asyncio.sleep(0.05)
+                tasks.create_task(fetch("short"))
+        assert done == ["short", "long", "long"]
+
+
 # --- their texts ------------------------------------------------------------------------------------------
 
 
@@ -297,7 +346,7 @@ def said(id: int, text: str, speaker: int | None = None, channel: int = 0) -> Se
 
 
 def lines(record: Record, speakers: str | None, form: str = "txt") -> list[str]:
-    return writer(form, record, Speakers.read(speakers), key="k")().splitlines()
+    return finish(Export.of(form, record, Speakers.read(speakers), key="k").write()).splitlines()
 
 
 def test_speakers_are_named_as_asked() -> None:
@@ -319,7 +368,7 @@ def test_channels_are_named_as_asked() -> None:
         "Channel 2, Speaker 2: hey",
     ]
     assert lines(record, "0:Agent,1:Home,1.1:Bob") == ["Agent: hello", "Home: hi", "Bob: hey"]
-    told = json.loads(writer("json", record, Speakers(), key="k")())["sentences"]
+    told = json.loads("\n".join(lines(record, None, "json")))["sentences"]
     assert [(each["channel"], each["speaker"]) for each in told] == [(0, None), (1, 0), (1, 1)]
 
 
@@ -340,9 +389,9 @@ def test_nothing_but_the_snapshot_is_made_before_the_file_is_written() -> None:
             return default
 
     record = record_of(said(0, "hello", None, 0), said(1, "hi", 0, 1), channels=2)
-    write = writer("txt", record, Speakers(names=Names()), key="k")
+    export = Export.of("txt", record, Speakers(names=Names()), key="k")
     assert not asked
-    assert write().splitlines() == ["Channel 1: hello", "Channel 2, Speaker 1: hi"]
+    assert finish(export.write()).splitlines() == ["Channel 1: hello", "Channel 2, Speaker 1: hi"]
     assert asked
 
 

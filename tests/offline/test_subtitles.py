@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from realtime_server.offline.cues import cues
+from realtime_server.offline.steps import finish
 from realtime_server.offline.subtitles import srt, vtt
 from realtime_server.offline.transcription import Transcription
 from tests.offline.transcriptions import ENGLISH, sentence, transcription, transcriptions
@@ -68,7 +69,7 @@ def shown(whole: Transcription, *, speakers: bool, named: bool) -> Parsed:
     """What the cues say."""
     return [
         (cue.start_ms, cue.end_ms, _named(cue.speaker) * speakers + "\n".join(cue.lines))
-        for cue in cues(whole, named=named)
+        for cue in finish(cues(whole, named=named))
     ]
 
 

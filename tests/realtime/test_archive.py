@@ -9,7 +9,7 @@ import pytest
 from realtime_server.core import messages as m
 from realtime_server.core.record import Record
 from realtime_server.core.segments import Sentence
-from realtime_server.realtime.archive import MOST_ENDED, MOST_SENTENCES, Archive, Kept
+from realtime_server.realtime.archive import MOST_CHARACTERS, MOST_ENDED, MOST_SENTENCES, Archive, Kept
 from realtime_server.realtime.event_log import EventLog
 from realtime_server.realtime.hub import Hub
 from tests.realtime.harness import eventually
@@ -22,9 +22,9 @@ class Clock:
         return self.now_s
 
 
-def kept(id: str, name: str | None = None, sentences: int = 1) -> Kept:
+def kept(id: str, name: str | None = None, sentences: int = 1, text: str = "a") -> Kept:
     record = Record()
-    said = tuple(Sentence(n, 0, 0, "a", 0, 1) for n in range(sentences))
+    said = tuple(Sentence(n, 0, 0, text, 0, 1) for n in range(sentences))
     record.receive([m.Started(upto=0), m.SegmentLocked(upto=0, channel=0, segment=0, sentences=said)])
     return Kept(id, name, record, EventLog())
 
@@ -94,6 +94,14 @@ def test_the_oldest_give_way_to_too_long_ones(archive: Archive) -> None:
         archive.add(kept(str(number), sentences=MOST_SENTENCES // 2))
         archive.end(str(number))
     assert ids(archive, "0", "1", "2") == [None, "1", "2"]
+
+
+def test_the_oldest_give_way_to_long_texts(archive: Archive) -> None:
+    text = "x" * (MOST_CHARACTERS // 20)  # the same one, many times: it takes the memory of one
+    for number in range(4):
+        archive.add(kept(str(number), sentences=10, text=text))
+        archive.end(str(number))
+    assert ids(archive, "0", "1", "2", "3") == [None, None, "2", "3"]
 
 
 def test_a_name_goes_back_to_the_session_that_still_has_it(archive: Archive) -> None:

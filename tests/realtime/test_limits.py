@@ -75,6 +75,18 @@ async def test_the_number_of_sentences() -> None:
         assert error == "the session reached its limit of 2 sentences"
 
 
+async def test_the_characters_of_all_sentences() -> None:
+    async with (
+        serving(settings=replace(FIXED, limits=Limits(characters=10))) as service,
+        service.client() as client,
+    ):
+        await client.say("START")
+        await client.hear(LAST_WORDS)
+        sentences, error = await ended(client)
+        assert len(sentences) in (2, 3)  # what was heard by then is told
+        assert error == "the session reached its limit of 10 characters"
+
+
 async def test_commands_that_wait_behind_a_stop() -> None:
     engine = FakeEngine(decode_s=0.3)
     settings = replace(FIXED, limits=Limits(queued_commands=10))
