@@ -63,6 +63,7 @@ def read_doors(arguments: argparse.Namespace) -> DoorConfig:
             origins=tuple(arguments.allow_origin),
             named=arguments.insecure,
             per_minute=arguments.max_requests_per_minute,
+            connections=_read_connections(arguments),
             proxies=arguments.trust_proxy,
         )
     return DoorConfig(options, token, file, _read_tls(arguments), exposed)
@@ -117,6 +118,12 @@ def _read_key(path: Path | None) -> bytes | None:
         return path.read_bytes().strip() if path else None
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
+
+
+def _read_connections(arguments: argparse.Namespace) -> int:
+    """How many one address may have: unless told, enough for all sessions to be of one, and their viewers."""
+    told: int | None = arguments.max_connections_per_address
+    return max(DoorOptions().connections, 2 * arguments.max_sessions) if told is None else told
 
 
 def _read_tls(arguments: argparse.Namespace) -> TlsFiles | None:

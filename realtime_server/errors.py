@@ -81,10 +81,12 @@ AdmissionReason = Literal[
     "right",  # the token is good, but not for this
     "origin",  # pages of that origin are not let in
     "rate",  # too many requests from one address
+    "connections",  # too many open of one address
     "sessions",  # too many at once with one token
 ]
 _STATUSES: dict[AdmissionReason, int] = {
-    "no_token": 401, "bad_token": 401, "expired_token": 401, "right": 403, "origin": 403, "rate": 429, "sessions": 429,
+    "no_token": 401, "bad_token": 401, "expired_token": 401, "right": 403, "origin": 403, "rate": 429,
+    "connections": 429, "sessions": 429,
 }  # fmt: skip
 
 

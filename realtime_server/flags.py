@@ -242,6 +242,9 @@ def _add_doors(add: Add) -> None:
     add("--max-requests-per-minute", type=rate, default=DoorOptions().per_minute, metavar="N",
         help="handshakes and requests of one address, or one IPv6 network of 64 bits; more get HTTP 429; 0: any number "
              "(default: %(default)s)")
+    add("--max-connections-per-address", type=rate, metavar="N",
+        help="open at once, on both ports together; more get HTTP 429, or are cut off; those from this machine are not "
+             f"counted; 0: any number (default: {DoorOptions().connections}, or twice --max-sessions if that is more)")
     add("--trust-proxy", type=count, nargs="?", const=1, default=0, metavar="N",
         help="believe X-Forwarded-For of N proxies in front of this server (default: of none; without N: of one)")
     add("--tls-cert", type=Path, metavar="FILE",

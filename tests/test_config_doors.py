@@ -50,6 +50,21 @@ def test_flags_become_options(tmp_path: Path) -> None:
     assert not any(secret in repr(doors) for secret in (LONG, OTHER, "0" * 32))
 
 
+@pytest.mark.parametrize(
+    ("flags", "connections"),
+    [
+        ((), 256),
+        (("--max-sessions", "500"), 1000),
+        (("--max-sessions", "500", "--max-connections-per-address", "7"), 7),
+        (("--max-connections-per-address", "0"), 0),
+    ],
+)
+def test_one_address_may_have_all_sessions_and_their_viewers(
+    flags: tuple[str, ...], connections: int
+) -> None:
+    assert read(*flags).doors.options.connections == connections
+
+
 def test_a_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REALTIME_SERVER_TOKEN", LONG)
     monkeypatch.setenv("REALTIME_SERVER_TOKEN_FILE", str(tmp_path / "tokens"))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from realtime_server.doors.crowds import Crowd, Stay
 from realtime_server.doors.origins import NONE, ORIGIN, Origins, plain, read_origin
 from realtime_server.doors.rates import RateLimiter
 from realtime_server.doors.refusals import RefusalLog
@@ -38,7 +39,8 @@ class DoorOptions:
 
     key: signs session tokens; None: one that ends with the process.  origins: of pages that are let in, beside the
     server's own.  named: see Origins; with tokens it is so in any case.  per_minute: handshakes and requests of one
-    address, 0 for any number.  proxies: how many of ours a request has passed; their X-Forwarded-For is believed.
+    address, 0 for any number.  connections: open at once of one address, 0 for any number.  local: count those from
+    this machine, too.  proxies: how many of ours a request has passed; their X-Forwarded-For is believed.
     """
 
     tokens: tuple[Token, ...] = ()
@@ -46,6 +48,8 @@ class DoorOptions:
     origins: tuple[str, ...] = ()
     named: bool = False
     per_minute: int = 600
+    connections: int = 256
+    local: bool = False
     proxies: int = 0
 
     def __post_init__(self) -> None:
@@ -54,8 +58,8 @@ class DoorOptions:
         if self.key is not None and len(self.key) < SHORTEST_KEY:
             words = f"the key of session tokens needs at least {SHORTEST_KEY} characters"
             raise ConfigurationError(f"{words}; make one with: openssl rand -hex 32")
-        if min(self.per_minute, self.proxies) < 0:
-            raise ConfigurationError("per_minute and proxies cannot be negative")
+        if min(self.per_minute, self.connections, self.proxies) < 0:
+            raise ConfigurationError("per_minute, connections and proxies cannot be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,7 @@ class Door:
         self._signer = Signer(options.key or secrets.token_bytes(SHORTEST_KEY))
         self._origins = Origins(options.origins, named=options.named or bool(options.tokens))
         self._rates = RateLimiter(options.per_minute, clock)
+        self._crowd = Crowd(options.connections, local=options.local)
         self._refusals = RefusalLog(clock)
         self._taken: Counter[str] = Counter()  # sessions, by the name of their token
 
@@ -125,6 +130,13 @@ class Door:
         if bool(changed) != bool(self._tokens):
             raise ConfigurationError("whether tokens are needed is decided at the start")
         self._tokens = changed
+
+    def arrive(self, visitor: Visitor, *, known: bool) -> Stay:
+        """Count a connection from its beginning, or where proxies are trusted once its sender is known by its headers.
+
+        If what is returned has an error, that is the answer to whatever is asked.
+        """
+        return self._crowd.enter(visitor.sender(self.proxies)) if known == bool(self.proxies) else Stay()
 
     def admit(self, visitor: Visitor, right: Right, session: str | None = None) -> Pass:
         """Let somebody in who wants to use a right, for `view` on that session. Raises AdmissionError."""

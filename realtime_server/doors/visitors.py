@@ -81,6 +81,14 @@ def read_ip(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+def is_local(sender: str) -> bool:
+    """Whether a sender, as group names it, is this machine, or has no address at all."""
+    if sender in (NOBODY, group(IPv6Address(1))):
+        return True
+    address = read_ip(sender)
+    return address is not None and address.is_loopback
+
+
 def group(address: Address | None) -> str:
     """Name the sender that an address belongs to."""
     if isinstance(address, IPv6Address):

@@ -19,6 +19,7 @@ from realtime_server.doors.visitors import Visitor
 from realtime_server.errors import AdmissionError
 from realtime_server.http.errors import explain
 from realtime_server.metrics import Metrics
+from realtime_server.realtime.arrivals import Arrivals
 
 # The pages have no secrets, and bring the token; health checks come from machines that have none. /ready and /tokens
 # look at the door by themselves.
@@ -31,6 +32,7 @@ class Reception:
 
     def __init__(self, door: Door, metrics: Metrics) -> None:
         self.door, self._metrics = door, metrics
+        self.arrivals = Arrivals(door, metrics)
 
     @contextmanager
     def noting(self, visitor: Visitor) -> Iterator[None]:
@@ -75,6 +77,9 @@ class Guard:
     def _admit(self, scope: Scope, place: ExitStack) -> None:
         right, session = asked_for(scope["path"])
         visitor = visitor_of(HTTPConnection(scope))
+        stay = place.enter_context(self._reception.arrivals.receive_visitor(visitor))
+        if stay.error:
+            raise stay.error
         entrant = self._reception.admit(visitor, right, session)
         if right == "transcribe" and scope.get("method") not in ("GET", "HEAD"):
             with self._reception.noting(visitor):

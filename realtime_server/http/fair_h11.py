@@ -16,12 +16,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from http import HTTPStatus
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from realtime_server.http.errors import RequestError
+from realtime_server.doors.crowds import TELLING_S, Stay
+from realtime_server.http.errors import RequestError, explain
+from realtime_server.realtime.arrivals import Arrivals
 
 PIECE = 4096  # bytes
 HEAD_S = 20.0
@@ -36,6 +39,10 @@ class FairH11(H11Protocol):
 
     head_s = HEAD_S
 
+    def __init__(self, *, arrivals: Arrivals, **options: Any) -> None:  # uvicorn's
+        super().__init__(**options)
+        self._arrivals, self._stay = arrivals, Stay()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
         super().connection_made(transport)
@@ -44,18 +51,32 @@ class FairH11(H11Protocol):
         self._half_closed = False  # the client sends no more
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._stay = self._arrivals.receive_connection(transport)
+        if self._stay.cut:
+            transport.abort()
+        elif self._stay.error:
+            self.head_s = min(self.head_s, TELLING_S)
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_timing()
+        self._stay.release()
         super().connection_lost(exc)
+
+    def hand_over(self) -> Stay:
+        """What another protocol, which takes this one's place, must release at the end."""
+        stay, self._stay = self._stay, Stay()
+        return stay
 
     # --- pieces -------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Take what was read, at once or in turns."""
         if self._refused:
+            return
+        if self._stay.error:
+            self._refuse(explain(self._stay.error))
             return
         if not self._pieces and (len(data) <= PIECE or self._has_length()):
             super().data_received(data)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from realtime_server.http.fair_h11 import FairH11
 from realtime_server.realtime.fair_connection import BoundsPongs, cut_reason
 
 if TYPE_CHECKING:
@@ -13,7 +15,19 @@ if TYPE_CHECKING:
 
 
 class FairWebSocket(BoundsPongs, WebSocketsSansIOProtocol):
-    """A connection of the HTTP port."""
+    """A connection of the HTTP port; it begins as one of FairH11, whose place it takes."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        before = transport.get_protocol()
+        assert isinstance(before, FairH11)
+        self._stay = before.hand_over()
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stay.release()
+        super().connection_lost(exc)
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send what the application says."""

@@ -30,6 +30,7 @@ from realtime_server.http.taps import Taps
 from realtime_server.http.unread import DropsUnread
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
+from realtime_server.realtime.arrivals import Arrivals
 
 GRACE_S = 2.0  # for requests that were cancelled to tell their clients
 LEFT_S = 1  # for connections without a request, at the end
@@ -43,8 +44,8 @@ class HttpServer:
     """Serves the application; start() and stop() once each."""
 
     def __init__(
-        self, service: FileService, reader: AudioReader, app: FastAPI, tls: ssl.SSLContext | None = None,
-        taps: Taps | None = None,
+        self, service: FileService, reader: AudioReader, app: FastAPI, arrivals: Arrivals,
+        tls: ssl.SSLContext | None = None, taps: Taps | None = None,
     ) -> None:  # fmt: skip
         self._service, self._reader, self._options = service, reader, service.options
         self._taps = taps
@@ -57,7 +58,7 @@ class HttpServer:
         )  # fmt: skip
         config.load()
         config.ssl = tls
-        self._server = _Server(config)
+        self._server = _Server(config, arrivals)
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
@@ -92,8 +93,9 @@ class _Server(uvicorn.Server):
 
     handshake_s = HANDSHAKE_S
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, arrivals: Arrivals) -> None:
         super().__init__(config)
+        self._arrivals = arrivals
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
 
@@ -108,7 +110,10 @@ class _Server(uvicorn.Server):
         handshake_s = self.handshake_s if config.ssl else None
 
         def connect() -> asyncio.Protocol:
-            return FairH11(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+            return FairH11(
+                arrivals=self._arrivals, config=config, server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )  # fmt: skip
 
         self.servers = [
             await loop.create_server(
@@ -144,7 +149,8 @@ def build(
     )
     reader = AudioReader(options.limits)
     service = FileService(transcriber, reader, engine.capabilities, settings, options)
-    return HttpServer(service, reader, make_app(service, live, names), live.tls, live.taps)
+    arrivals = Arrivals(live.door, live.metrics)
+    return HttpServer(service, reader, make_app(service, live, names), arrivals, live.tls, live.taps)
 
 
 def listen(host: str, port: int) -> list[socket.socket]:

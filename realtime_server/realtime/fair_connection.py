@@ -3,6 +3,7 @@
 - A ping is answered at once, whether or not the client takes the answers. What it owes so is bounded, and it is cut off
   beyond that. Its messages are read on meanwhile, so reading cannot simply wait until everything is written: clients
   that send a whole recording first, and read afterwards, would wait for ever.
+- It counts from its beginning to its end; where its sender has too many, it has little time to ask, and is told so.
 - A close has room for a reason of 123 bytes. Reasons quote clients, so they are cut here, where they are sent.
 """
 
@@ -10,8 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
-from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.server import ServerProtocol
+
+from realtime_server.doors.crowds import TELLING_S, Stay
+from realtime_server.doors.visitors import Visitor
+from realtime_server.errors import AdmissionError
+from realtime_server.realtime.arrivals import Arrivals
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +46,31 @@ class BoundsPongs(asyncio.Protocol):
 
 class FairConnection(BoundsPongs, ServerConnection):
     """A connection of the live port."""
+
+    def __init__(
+        self, protocol: ServerProtocol, server: Server, *, arrivals: Arrivals, **options: Any
+    ) -> None:  # the rest is the library's, and differs from version to version
+        super().__init__(protocol, server, **options)
+        self._arrivals, self._stays = arrivals, list[Stay]()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        super().connection_made(transport)
+        stay = self._arrivals.receive_connection(transport)
+        self._stays.append(stay)
+        if stay.error:
+            asyncio.get_running_loop().call_later(0 if stay.cut else TELLING_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        for stay in self._stays:
+            stay.release()
+        super().connection_lost(exc)
+
+    def check_crowd(self, visitor: Visitor) -> AdmissionError | None:
+        """What to say if this is one too many of that visitor, who sent the request; else None."""
+        self._stays.append(self._arrivals.receive_visitor(visitor))
+        return next((stay.error for stay in self._stays if stay.error), None)
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Close, and say why as far as there is room."""

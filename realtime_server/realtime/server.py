@@ -16,8 +16,10 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from typing import cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -39,6 +41,7 @@ from realtime_server.errors import (
 )
 from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.realtime.addresses import ToView, read_address
+from realtime_server.realtime.arrivals import Arrivals
 from realtime_server.realtime.connection import SessionConnection
 from realtime_server.realtime.dispatch import Dispatcher
 from realtime_server.realtime.fair_connection import FairConnection
@@ -86,6 +89,7 @@ class RealtimeServer:
         self.gallery = Gallery(self.hub.archive, options)
         self.health = Health()
         self.metrics = Metrics(self._snapshot)
+        self.arrivals = Arrivals(self.door, self.metrics)
         self.dispatcher = Dispatcher(engine, clocks, self.metrics, options.late_s)
         self._engine, self._scorer, self._embedder = engine, scorer, embedder
         self._settings, self._options = settings, options
@@ -108,10 +112,12 @@ class RealtimeServer:
         # What is worth telling is told here; the library would log a traceback for malformed handshakes.
         quiet = logging.getLogger(f"{__name__}.websockets")
         quiet.setLevel(logging.CRITICAL)
+        # The library calls it; that it need be no class is said in its documentation only.
+        connect = cast(type[ServerConnection], partial(FairConnection, arrivals=self.arrivals))
         try:
             self._server = await serve(
                 self._handle, options.host, options.port,
-                create_connection=FairConnection, process_request=self._answer_request, process_response=self._admit,
+                create_connection=connect, process_request=self._answer_request, process_response=self._admit,
                 max_size=options.max_message_bytes, compression=None, close_timeout=options.close_s,
                 ping_interval=None, logger=quiet, server_header=None, ssl=self.tls,
             )  # fmt: skip
@@ -232,9 +238,12 @@ class RealtimeServer:
 
     def _answer_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer plain HTTP; None lets the library check a WebSocket handshake, before `_admit`."""
+        visitor = visitor_of(connection, request)
+        assert isinstance(connection, FairConnection)
+        if crowded := connection.check_crowd(visitor):
+            return respond_refused(crowded)
         if is_handshake(request):
             return None
-        visitor = visitor_of(connection, request)
         try:
             return self._http.answer(request, visitor)
         except AdmissionError as error:

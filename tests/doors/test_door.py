@@ -33,6 +33,20 @@ def refused(door: Door, visitor: Visitor, **asked: str) -> AdmissionError:
     return error.value
 
 
+@pytest.mark.parametrize("proxies", [0, 1])
+def test_a_connection_is_counted_once_when_its_sender_is_known(proxies: int) -> None:
+    door = Door(DoorOptions(connections=1, proxies=proxies))
+    visitor = Visitor("192.0.2.9", forwarded=("192.0.2.1",))
+    for known in (False, True) * 3:
+        door.arrive(visitor, known=known)
+    assert [door.arrive(visitor, known=known).error is None for known in (False, True)] == [
+        bool(proxies),
+        not proxies,
+    ]
+    elsewhere = Visitor("192.0.2.9", forwarded=("192.0.2.2",))
+    assert (door.arrive(elsewhere, known=bool(proxies)).error is None) == bool(proxies)
+
+
 def mint(door: Door, visitor: Visitor, wish: Wish) -> Minted:
     return door.mint(door.find_maker(visitor), wish)
 

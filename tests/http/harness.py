@@ -26,6 +26,7 @@ from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
 from realtime_server.realtime.archive import Archive
+from realtime_server.realtime.arrivals import Arrivals
 from realtime_server.realtime.options import ServerOptions
 from realtime_server.realtime.viewers import Gallery
 from realtime_server.resources import find_resource
@@ -98,7 +99,8 @@ async def serving(
     live = replace(live, metrics=Metrics(lambda: SNAPSHOT))
     transcriber = Transcriber(engine, scorer or FakeScorer(), embedder, observe=live.metrics.observe_job)
     service = FileService(transcriber, reader, engine.capabilities, settings, options)
-    server = HttpServer(service, reader, make_app(service, live, ("fake",)), live.tls, live.taps)
+    app, arrivals = make_app(service, live, ("fake",)), Arrivals(live.door, live.metrics)
+    server = HttpServer(service, reader, app, arrivals, live.tls, live.taps)
     port = await server.start()
     url = f"{'https' if live.tls else 'http'}://127.0.0.1:{port}"
     http = httpx2.AsyncClient(base_url=url, timeout=HANGS_S, verify=verify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from openai import AsyncOpenAI, AuthenticationError, PermissionDeniedError, Rate
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from realtime_server.doors.crowds import SPARE
 from realtime_server.doors.door import Door, DoorOptions
 from realtime_server.doors.tls import ServerTls
 from realtime_server.engines.fake import FakeEngine, Fault
+from realtime_server.http import fair_h11
 from realtime_server.http.app import LiveService
 from realtime_server.http.tokens_api import BODY_BYTES
 from tests.audio import tone
@@ -23,7 +26,7 @@ from tests.certificates import make_certificate, trusting
 from tests.doors.test_rates import Clock
 from tests.http.harness import LIVE, Files, serving
 from tests.http.process import TALK_WAV, TEXT
-from tests.realtime.harness import eventually, texts
+from tests.realtime.harness import PATIENCE_S, eventually, texts
 from tests.realtime.test_doors import LONG, ONE, OPTIONS, VIEWER, WRONG, server_log
 
 LISTED, ELSEWHERE = "https://listed.example", "https://elsewhere.example"
@@ -246,3 +249,63 @@ async def test_tls(tmp_path: Path) -> None:
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         writer.close()
         assert (await files.http.get("/health")).status_code == 200
+
+
+# --- how many connections -----------------------------------------------------------------------------------
+
+
+async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    live = guarded(DoorOptions(connections=2, local=True))
+    async with serving(live=live) as files:
+        port = int(files.url.rpartition(":")[2])
+        async with files.websocket() as watching:
+            _, idle = await asyncio.open_connection("127.0.0.1", port)
+            await eventually(lambda: live.door._crowd._counts.total() == 2)
+            for path in ("/health", "/v1/models"):
+                answer = await files.http.get(path)
+                assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+                assert answer.json()["error"]["code"] == "connections"
+            with pytest.raises(InvalidStatus) as refused:
+                async with files.websocket():
+                    pass
+            assert refused.value.response.status_code == 429
+            idle.close()
+            await eventually(lambda: live.door._crowd._counts.total() == 1)
+            assert (await files.http.get("/health")).status_code == 200
+            assert watching.connection.close_code is None
+        await files.http.aclose()
+        await eventually(lambda: not len(live.door._crowd))
+    assert server_log(caplog).count("has 2 connections open already") == 1
+
+
+async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fair_h11, "TELLING_S", 0.1)
+    live = guarded(DoorOptions(connections=1, local=True))
+    async with serving(live=live) as files, files.websocket() as client:
+        port = int(files.url.rpartition(":")[2])
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * SPARE)]
+        async with asyncio.timeout(PATIENCE_S):  # far less than it has that may stay
+            for reading, _ in opened:
+                with suppress(ConnectionResetError):
+                    assert await reading.read() == b""
+        for _, writing in opened:
+            writing.close()
+        assert client.connection.close_code is None
+
+
+async def test_behind_a_proxy_each_address_has_its_own_requests() -> None:
+    live = guarded(DoorOptions(connections=1, proxies=1))
+    engine = FakeEngine()
+    engine.faults.inject(Fault(error=None))
+    ann, bob = ({"X-Forwarded-For": address} for address in ("192.0.2.1", "192.0.2.2"))
+    async with serving(engine, live=live) as files:
+        running = asyncio.create_task(files.http.post("/asr", files={"file": TALK_WAV}, headers=ann))
+        await eventually(lambda: files.service.running == 1)
+        answer = await files.http.get("/v1/models", headers=ann)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "connections")
+        assert (await files.http.get("/v1/models", headers=bob)).status_code == 200
+        running.cancel()
+        await eventually(lambda: not len(live.door._crowd))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
 
+from realtime_server.doors.crowds import SPARE
 from realtime_server.doors.door import Door, DoorOptions
 from realtime_server.doors.session_tokens import Wish
 from realtime_server.doors.tls import ServerTls
 from realtime_server.doors.tokens import Token
+from realtime_server.realtime import fair_connection
 from tests.audio import tone
 from tests.certificates import make_certificate, trusting
 from tests.doors.test_rates import Clock
-from tests.realtime.harness import Service, eventually, serving, texts
+from tests.realtime.harness import PATIENCE_S, Service, eventually, serving, texts
 from tests.realtime.test_http import ask, raw
 
 LONG, VIEWER, ONE = "a-long-token-for-all", "a-long-token-for-viewers", "a-long-token-for-one"
@@ -129,6 +133,58 @@ async def test_too_many_handshakes_of_one_address() -> None:
         clock.now_s += 30
         async with service.client():
             pass
+
+
+async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    door = Door(DoorOptions(tokens=TOKENS, connections=2, local=True))
+    async with serving(door=door) as service, service.client(**bearing(LONG)) as client:
+        _, idle = await asyncio.open_connection("127.0.0.1", service.port)
+        await eventually(lambda: door._crowd._counts.total() == 2)
+        response = await refusal(service, f"?token={LONG}")
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "5")
+        assert json.loads(response.body or b"")["code"] == "connections"
+        assert (await ask(service, "/health")).status == 429
+        idle.transport.abort()
+        await eventually(lambda: door._crowd._counts.total() == 1)
+        async with service.client(**bearing(LONG)) as other:
+            assert texts(await other.transcribe(tone(0.5))) == ["one"]
+        assert texts(await client.transcribe(tone(0.5))) == ["one"]
+        assert refused_total(service, "connections") == 2
+    log = server_log(caplog)
+    assert log.count("has 2 connections open already") == 1
+    assert LONG not in log
+
+
+async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fair_connection, "TELLING_S", 0.1)
+    async with (
+        serving(door=Door(DoorOptions(connections=1, local=True))) as service,
+        service.client() as client,
+    ):
+        opened = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(2 * SPARE)]
+        async with asyncio.timeout(PATIENCE_S):  # far less than it has that may stay
+            for reading, _ in opened:
+                with suppress(ConnectionResetError):
+                    assert await reading.read() == b""
+        for _, writing in opened:
+            writing.close()
+        assert texts(await client.transcribe(tone(0.5))) == ["one"]
+
+
+async def test_behind_a_proxy_each_address_has_its_own_connections() -> None:
+    def forwarded(address: str) -> dict[str, Any]:
+        return {"additional_headers": {"X-Forwarded-For": address}}
+
+    door = Door(DoorOptions(connections=1, proxies=1))
+    async with serving(door=door) as service, service.client(**forwarded("192.0.2.1")):
+        assert (await refusal(service, **forwarded("192.0.2.1"))).status_code == 429
+        async with service.client(**forwarded("192.0.2.2")):
+            pass
+        assert refused_total(service, "connections") == 1
+    assert not len(door._crowd)
 
 
 async def test_a_token_has_so_many_sessions_and_they_come_back() -> None:

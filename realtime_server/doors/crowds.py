@@ -1,0 +1,73 @@
+"""How many connections one sender has open: each takes a file descriptor, also one that says nothing.
+
+Who has as many as he may is told so on a few more, if he asks soon; beyond those he is cut off. Connections from this
+machine are not counted: whoever can open them can do worse, and a proxy may stand here for everybody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+
+from realtime_server.doors.visitors import is_local
+from realtime_server.errors import AdmissionError
+
+SPARE = 16  # of one sender, on which he is told
+TELLING_S = 2.0  # for which each of these waits to be asked
+RETRY_S = 5.0
+
+
+class Stay:
+    """One open connection, until it is released; also a context manager.
+
+    error: what to say on it, which is one too many; None: it may go on.  cut: it is to be cut off without a word.
+    """
+
+    def __init__(
+        self, counts: Counter[str] | None = None, sender: str = "", *, error: AdmissionError | None = None,
+        cut: bool = False,
+    ) -> None:  # fmt: skip
+        self.error, self.cut = error, cut
+        self._counts, self._sender = counts, sender
+        if counts is not None:
+            counts[sender] += 1
+
+    def release(self) -> None:
+        """It is closed."""
+        if self._counts is not None:
+            self._counts[self._sender] -= 1
+            if not self._counts[self._sender]:
+                del self._counts[self._sender]
+        self._counts = None
+
+    def __enter__(self) -> Stay:
+        """See the class."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class Crowd:
+    """Counts the open connections of every sender. most: of one, 0 for any number.  local: this machine's, too."""
+
+    def __init__(self, most: int, *, local: bool = False) -> None:
+        self._most, self._local = most, local
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many senders have one open that is counted."""
+        return len(self._counts)
+
+    def enter(self, sender: str) -> Stay:
+        """Count a connection that begins; it must be released when it ends."""
+        if not self._most or (is_local(sender) and not self._local):
+            return Stay()
+        if self._counts[sender] < self._most:
+            return Stay(self._counts, sender)
+        words = f"your address has {self._most} connections open already, which is all that it may have"
+        error = AdmissionError(f"{words}; close some, or try again later", "connections", RETRY_S)
+        cut = self._counts[sender] >= self._most + SPARE
+        return Stay(None if cut else self._counts, sender, error=error, cut=cut)

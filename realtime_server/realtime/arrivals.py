@@ -1,0 +1,35 @@
+"""Connections as they begin: whether their sender has too many open, on all ports together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from realtime_server.doors.crowds import Stay
+from realtime_server.doors.door import Door
+from realtime_server.doors.visitors import Visitor
+from realtime_server.metrics import Metrics
+
+
+class Arrivals:
+    """Counts connections at the door, and those that are too many in the metrics and the log."""
+
+    def __init__(self, door: Door, metrics: Metrics) -> None:
+        self._door, self._metrics = door, metrics
+
+    def receive_connection(self, transport: asyncio.BaseTransport) -> Stay:
+        """One was accepted: whose it is, its address says, unless proxies stand between."""
+        peer = transport.get_extra_info(
+            "peername"
+        )  # None, or of another kind, where it is not of the internet
+        return self._note(Visitor(str(peer[0]) if isinstance(peer, tuple) else ""), known=False)
+
+    def receive_visitor(self, visitor: Visitor) -> Stay:
+        """The head of its request was read, in which proxies say whose it is."""
+        return self._note(visitor, known=True)
+
+    def _note(self, visitor: Visitor, *, known: bool) -> Stay:
+        stay = self._door.arrive(visitor, known=known)
+        if stay.error:
+            self._metrics.count_refused(stay.error.reason)
+            self._door.tell_refused(visitor, stay.error)
+        return stay
