@@ -160,15 +160,16 @@ async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fair_connection, "TELLING_S", 0.1)
-    async with (
-        serving(door=Door(DoorOptions(connections=1, local=True))) as service,
-        service.client() as client,
-    ):
+    door = Door(DoorOptions(connections=1, local=True))
+    async with serving(door=door) as service, service.client() as client:
         opened = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(2 * SPARE)]
-        async with asyncio.timeout(PATIENCE_S):  # far less than it has that may stay
+        await eventually(lambda: refused_total(service, "connections") == 2 * SPARE)
+        assert door._crowd._counts.total() <= 1 + SPARE
+        async with asyncio.timeout(PATIENCE_S):
             for reading, _ in opened:
                 with suppress(ConnectionResetError):
                     assert await reading.read() == b""
+        await eventually(lambda: door._crowd._counts.total() == 1)
         for _, writing in opened:
             writing.close()
         assert texts(await client.transcribe(tone(0.5))) == ["one"]
