@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict
 from typing import Any, BinaryIO
 
@@ -227,12 +228,18 @@ def _conclude(recording: Recording, end: dict[str, Any]) -> Recording:
 
 
 async def _open(source: Source, limits: AudioLimits) -> BinaryIO:
-    """Open on a thread, which may have to copy; if cancelled, close when that is done."""
+    """Open on a thread, which may have to copy; if cancelled, close when that is done.
+
+    A temporary file is left in peace first: its owner closes it next, and what another thread is just about to write
+    it to would stay open.
+    """
     opening = asyncio.ensure_future(asyncio.to_thread(open_source, source, limits))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(_close_result)
+        if isinstance(source, tempfile.SpooledTemporaryFile):
+            await asyncio.wait({opening})
         raise
 
 

@@ -7,6 +7,8 @@ import contextlib
 import os
 import resource
 import signal
+import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -150,6 +152,41 @@ async def test_cancelling_while_a_source_is_copied_closes_the_copy(reader: Audio
             await task
         os.close(sink)
         await asyncio.sleep(0.02)
+
+
+async def test_cancelling_leaves_no_temporary_file_open_that_its_owner_closes_at_once(
+    reader: AudioReader,
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(tempfile.SpooledTemporaryFile[bytes]):
+        def rollover(self) -> None:
+            begun.set()
+            may_go_on.wait()
+            super().rollover()
+
+    closed: list[bool] = []
+
+    async def own() -> None:
+        with Slow() as file:
+            file.write(recording("wav"))
+            try:
+                await reader.read(file)
+            finally:
+                closed.append(file._file.closed)
+
+    task = asyncio.create_task(own())
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    try:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not closed
+    finally:
+        may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed == [False]
 
 
 async def test_decoding_that_takes_too_long_is_ended() -> None:
