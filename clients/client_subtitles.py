@@ -15,10 +15,11 @@ server sends messages of protocol 2 at ws://HOST:10095/sessions/studio, and want
 
 A file is written beside its place and then put there, at most once a second, so that a reader never finds half of it.
 If another session begins under the same name, or the speaker sends START again, its subtitles go to talk-2.srt, and so
-on: what is written stays. A server that is not there, or has no such session yet, is asked again and again.
+on: what is written stays. A server that is not there, or has no such session yet, is asked again and again; what is
+waited for is said once.
 
-Exit status: 0 the session has ended, or Ctrl-C; 1 the files cannot be written; 2 wrong arguments, or not let in. Needs
-websockets>=15, nothing else.
+Exit status: 0 the session has ended, or Ctrl-C; 1 the files cannot be written; 2 wrong arguments, not let in, or a
+certificate that is not accepted. Needs websockets>=15, nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -59,6 +61,8 @@ LINE_S = 0.1  # between two of the current line
 LETTERS = 2.5  # that an ideograph is as wide as
 SHORTEST_MS = 1000  # a cue is shown so long, if the next one can wait
 KINDS = (".srt", ".vtt")
+SHOWN = 200  # letters of what a server says
+NO_SESSION = "there is no session"  # as the server says it
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 JOINERS = "\u200c\u200d"  # of Persian and Indic letters, and of emoji
 
@@ -306,6 +310,15 @@ class Files:
             self._written[path] = text
 
 
+def words_of(body: bytes) -> str:
+    """Why a server refuses, in its own words."""
+    text = body.decode("utf-8", "replace")
+    with suppress(ValueError, LookupError, TypeError):
+        error = json.loads(text)["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    return clean(text)[:SHOWN] or "no words"
+
+
 # --- the session ------------------------------------------------------------------------------------------
 
 
@@ -320,6 +333,7 @@ class Follower:
         self._ended: str | None = None  # id of the session that is over
         self._said = ""
         self._wait_s = THERE_S
+        self._was_there = False  # whether a connection was ever made
 
     async def run(self) -> None:
         """Follow until the session has ended. Raises ClientError."""
@@ -357,8 +371,7 @@ class Follower:
                 self._refused(refused)
             except (OSError, WebSocketException) as error:
                 ended = False
-                self._say(f"no server at {self._options.server}: {error}")
-                self._wait_s = min(self._wait_s * 1.5, SLOWEST_S)
+                self._unreachable(error)
             if ended and not self._options.forever:
                 return
             await asyncio.sleep(self._wait_s)
@@ -374,7 +387,7 @@ class Follower:
         address = f"{options.server.rstrip('/')}/sessions/{quote(options.session)}"
         history = "?history=0" if self._ended else ""  # what has ended is written already
         async with connect(address + history, **settings) as socket:
-            self._wait_s, first = THERE_S, True
+            self._wait_s, self._was_there, first = THERE_S, True, True
             try:
                 async for text in socket:
                     message = json.loads(text)
@@ -408,9 +421,43 @@ class Follower:
             if status == 401 and self._options.token:
                 words[401] = "it does not accept this token"
             raise ClientError(f"{self._options.server} refuses: {words[status]}", 2) from None
-        waits = {404: f"waiting for {self._options.session}", 503: "the server is full, waiting"}
-        self._say(waits.get(status, f"the server answers with HTTP status {status}, waiting"))
-        self._wait_s = THERE_S if status == 404 else SLOWEST_S
+        told = words_of(refused.response.body or b"")
+        if status == 404 and NO_SESSION in told:
+            server, name = self._options.server.rstrip("/"), self._options.session
+            self._say(
+                f"waiting for {name}: nobody speaks under this name yet, or it is over; "
+                f"the speaker's client connects to {server}/?session={name}"
+            )
+            self._wait_s = THERE_S
+            return
+        waits = {
+            404: f"{self._options.server} has no sessions to follow (HTTP status 404): is it the address of a "
+            "realtime-server? Asking again",
+            503: "the server is full, waiting",
+        }
+        self._say(waits.get(status, f"the server answers with HTTP status {status} ({told}), waiting"))
+        self._wait_s = SLOWEST_S
+
+    def _unreachable(self, error: OSError | WebSocketException) -> None:
+        """Say why there is no connection. Raises ClientError if there never was one, and waiting would not help."""
+        server = self._options.server
+        why = str(error) or "no answer"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"the certificate of {server} is not accepted: {error.verify_message}"
+            if not self._was_there:
+                raise ClientError(
+                    f"{why}; if you signed it yourself, set SSL_CERT_FILE to its file", 2
+                ) from None
+            self._say(f"{why}; waiting for another")
+        elif server.startswith("wss:") and isinstance(error, ssl.SSLError | ConnectionResetError):
+            self._say(
+                f"no server at {server}: the TLS handshake failed; without TLS the address starts with ws://"
+            )
+        elif server.startswith("ws:") and isinstance(error, WebSocketException):
+            self._say(f"no server at {server}: {why}; is it wss://?")
+        else:
+            self._say(f"no server at {server}: {why}")
+        self._wait_s = min(self._wait_s * 1.5, SLOWEST_S)
 
     def _say(self, text: str) -> None:
         if text != self._said:

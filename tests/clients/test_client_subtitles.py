@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,9 +21,11 @@ import pytest
 from realtime_server.core import messages as m
 from realtime_server.core.segments import Sentence
 from realtime_server.doors.door import Door
+from realtime_server.doors.tls import ServerTls
 from realtime_server.realtime.event_log import KEPT_EVENTS
 from realtime_server.realtime.server import ServerOptions
 from realtime_server.resources import find_resource
+from tests.certificates import make_certificate
 from tests.realtime.harness import PATIENCE_S, SENTENCE, Service, eventually, serving
 from tests.realtime.test_doors import LONG, OPTIONS, VIEWER
 
@@ -159,6 +162,110 @@ async def test_it_waits_for_a_server_and_comes_back_to_it(
             async with at_port(port) as service:
                 await eventually(lambda: "waiting for studio" in capsys.readouterr().err)
                 await until(tmp_path, await speak(service), name)
+
+
+async def test_what_is_waited_for_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "THERE_S", 0.01)
+    async with serving() as service, following(service.url, tmp_path) as task:
+        await asyncio.sleep(0.3)  # many times the time between two looks
+        await until(tmp_path, await speak(service))
+        await task
+        told = capsys.readouterr().err
+        assert told.count("waiting for studio: nobody speaks under this name yet, or it is over") == 1
+        assert f"the speaker's client connects to {service.url.rstrip('/')}/?session=studio" in told
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        ("404 Not Found", "<html>nothing</html>", "has no sessions to follow (HTTP status 404)"),
+        (
+            "429 Too Many",
+            '{"error": "too many\\u001b requests", "code": "rate"}',
+            "429 (too many requests), waiting",
+        ),
+        ("429 Too Many", '{"error": {"message": "slowly"}}', "429 (slowly), waiting"),
+        ("502 Bad Gateway", "", "502 (no words), waiting"),
+    ],
+)
+async def test_what_a_server_says_is_told_and_it_is_asked_again(
+    status: str, body: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(client, "SLOWEST_S", 0.01)
+    asked: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        async with following(f"ws://127.0.0.1:{port}", tmp_path) as task:
+            await eventually(lambda: len(asked) > 3)
+            assert not task.done()
+    assert capsys.readouterr().err.count(told) == 1
+
+
+class Told:
+    """What was said so far."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys, self._said = capsys, ""
+
+    def __contains__(self, words: str) -> bool:
+        self._said += self._capsys.readouterr().err
+        return words in self._said
+
+
+@asynccontextmanager
+async def encrypted(folder: Path) -> AsyncIterator[Service]:
+    async with serving(tls=ServerTls(make_certificate(folder)).context) as service:
+        yield service
+
+
+async def test_a_certificate_that_is_not_accepted_is_told_and_ends_it(tmp_path: Path) -> None:
+    async with encrypted(tmp_path) as service, following(service.url, tmp_path) as task:
+        with pytest.raises(client.ClientError) as error:
+            await task
+    assert re.search(r"certificate of wss://.*: self.signed.* set SSL_CERT_FILE", str(error.value))
+    assert error.value.exit_code == 2
+
+
+async def test_a_certificate_that_is_no_longer_accepted_is_told_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "THERE_S", 0.01)
+    told = Told(capsys)
+    async with encrypted(tmp_path) as service:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "here.pem"))
+        async with following(service.url, tmp_path, forever=True) as task:
+            async with service.client("?session=studio") as speaker:
+                await speaker.say("START")
+                await eventually(lambda: "following studio" in told)
+                monkeypatch.setenv("SSL_CERT_FILE", str(make_certificate(tmp_path, "other").certificate))
+            await eventually(lambda: "certificate; waiting for another" in told)
+            assert not task.done()
+
+
+async def test_an_address_that_should_be_encrypted_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Told(capsys)
+    async with encrypted(tmp_path) as service, following(service.url.replace("wss:", "ws:"), tmp_path):
+        await eventually(lambda: "is it wss://?" in told)
+
+
+async def test_an_address_that_should_not_be_encrypted_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Told(capsys)
+    async with serving() as service, following(service.url.replace("ws:", "wss:"), tmp_path):
+        await eventually(lambda: "without TLS the address starts with ws://" in told)
 
 
 @asynccontextmanager
