@@ -74,6 +74,8 @@ class BusyError(RealtimeServerError):
     """Too much is waiting already, or the server is stopping; the same request may work later."""
 
 
+RETRY_S = 5  # what a client is told to wait that may try again, where nothing else is known
+
 AdmissionReason = Literal[
     "no_token",  # and one is needed
     "bad_token",  # nobody has that token

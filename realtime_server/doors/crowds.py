@@ -10,11 +10,10 @@ from collections import Counter
 from types import TracebackType
 
 from realtime_server.doors.visitors import is_local
-from realtime_server.errors import AdmissionError
+from realtime_server.errors import RETRY_S, AdmissionError
 
 SPARE = 16  # of one sender, on which he is told
 TELLING_S = 2.0  # for which each of these waits to be asked
-RETRY_S = 5.0
 
 
 class Stay:

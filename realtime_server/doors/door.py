@@ -23,13 +23,12 @@ from realtime_server.doors.refusals import RefusalLog
 from realtime_server.doors.session_tokens import BAD, Minted, Signer, Wish
 from realtime_server.doors.tokens import RIGHTS, SESSION_PREFIX, Right, Token, Tokens
 from realtime_server.doors.visitors import Visitor
-from realtime_server.errors import AdmissionError, ConfigurationError, FieldError
+from realtime_server.errors import RETRY_S, AdmissionError, ConfigurationError, FieldError
 
 logger = logging.getLogger(__name__)
 
 SHORTEST_KEY = 32  # bytes
 LONGEST_TOKEN = 2048  # characters that are looked at
-RETRY_S = 5.0  # for somebody who has all the sessions that he may have
 HOW = "send it as 'Authorization: Bearer TOKEN', or from a browser as ?token=TOKEN"
 
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 LOAD_S = 60.0  # for a worker to load the network; one that takes longer hangs
 HANG_S = 4.0  # a worker with jobs that answers none for so long hangs; a session waits longer than that
-RETRY_S = 1.0  # before a worker that could not be started is started again
+RESTART_S = 1.0  # before a worker that could not be started is started again
 TRIES = 2  # of a job beside others: a worker may die of anything once
 
 
@@ -179,7 +179,7 @@ class WorkerScorer(Scorer):
         logger.warning("a voice activity worker ended, exit status %s; another is started", status)
         self.restarts += 1
         if not was_up:
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(RESTART_S)
         successor = await self._start_another()
         successor.suspects.extend(suspects)
         self._workers[self._workers.index(worker)] = successor
@@ -191,7 +191,7 @@ class WorkerScorer(Scorer):
                 return Worker(self, self._folder)
             except OSError as error:
                 logger.error("no voice activity worker can be started: %s", error)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(RESTART_S)
 
     def _hold(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from realtime_server.errors import (
+    RETRY_S,
     AdmissionError,
     AudioError,
     BusyError,
@@ -23,8 +24,6 @@ from realtime_server.errors import (
 )
 
 logger = logging.getLogger(__name__)
-
-RETRY_S = 5  # what a client is told to wait that may try again
 
 
 class RequestError(RealtimeServerError):

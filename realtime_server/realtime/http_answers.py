@@ -18,14 +18,13 @@ from websockets.http11 import Request, Response
 from realtime_server.doors.door import Door
 from realtime_server.doors.session_tokens import Wish
 from realtime_server.doors.visitors import Visitor
-from realtime_server.errors import AdmissionError, FieldError, NoSessionError
+from realtime_server.errors import RETRY_S, AdmissionError, FieldError, NoSessionError
 from realtime_server.metrics import CONTENT_TYPE as METRICS_TYPE
 from realtime_server.realtime.addresses import VIEW, ToView, read_address
 from realtime_server.realtime.viewers import Gallery
 from realtime_server.resources import find_resource, read_page
 
 OVERLAY = "static/overlay.html"
-RETRY_S = 5  # what a refused client is told to wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ WINDOW_S were beyond its bound, which is to say that their 95th percentile is; w
 well. FEW of them say nothing. Nobody is late for a client that sends faster than it is decoded: neither its later
 sentences count, nor the age of audio that could not have been spoken yet (receipts.py).
 
-The door has three states:
+The gate has three states:
 
     OPEN      everybody is let in             -> CLOSED when something is late
     CLOSED    nobody is                       -> AJAR when nothing is late by half of the bounds
@@ -36,7 +36,7 @@ TEXT = "text"  # the kind of a text's age
 Wait = tuple[str, float]  # kind, seconds
 
 
-class Door(Enum):
+class Gate(Enum):
     """See the module's docstring."""
 
     OPEN = auto()
@@ -44,7 +44,7 @@ class Door(Enum):
     AJAR = auto()
 
 
-State = tuple[Door, float]  # and since when, if AJAR
+State = tuple[Gate, float]  # and since when, if AJAR
 
 
 class Lateness:
@@ -63,7 +63,7 @@ class Lateness:
         self._bounds = {"final": bound_s, "partial": others_s, TEXT: others_s} if bound_s else {}
         self._waiting, self._clock = waiting, clock
         self._seconds: deque[tuple[float, Counter[tuple[str, float]]]] = deque()
-        self._state: State = (Door.OPEN, 0.0)  # when the last second of waits began
+        self._state: State = (Gate.OPEN, 0.0)  # when the last second of waits began
         self._admitted_s = -TRICKLE_S
 
     def receive_wait(self, kind: str, waited_s: float) -> None:
@@ -84,35 +84,35 @@ class Lateness:
     def receive_empty(self) -> None:
         """Nobody is inside: there is nobody to be late for."""
         self._seconds.clear()
-        self._state = Door.OPEN, 0.0
+        self._state = Gate.OPEN, 0.0
 
     @property
     def problem(self) -> str | None:
         """One sentence for whoever is refused now, or None; asking changes nothing."""
         now_s = self._clock()
-        door, _ = self._judge(now_s)
-        if door is Door.CLOSED:
+        gate, _ = self._judge(now_s)
+        if gate is Gate.CLOSED:
             return "the recognizer is late for the sessions that run; try again later"
-        if door is Door.AJAR and now_s - self._admitted_s < TRICKLE_S:
+        if gate is Gate.AJAR and now_s - self._admitted_s < TRICKLE_S:
             return "the recognizer was late until just now, and newcomers come one by one; try again later"
         return None
 
     def _judge(self, now_s: float) -> State:
-        """The door as it is now: from the last second of waits on, judged whenever a second is forgotten."""
-        door, ajar_s = self._state
+        """The gate as it is now: from the last second of waits on, judged whenever a second is forgotten."""
+        gate, ajar_s = self._state
         forgotten = [begun_s + WINDOW_S for begun_s, _ in self._seconds]
         moments = [begun_s for begun_s, _ in list(self._seconds)[-1:]] + forgotten + [now_s]
         for at_s in (moment for moment in moments if moment <= now_s):
             late = self._late(at_s, now_s)
-            if CALM in late and door is Door.CLOSED:
+            if CALM in late and gate is Gate.CLOSED:
                 continue
             if 1.0 in late:
-                door = Door.CLOSED
-            elif door is Door.CLOSED:
-                door, ajar_s = Door.AJAR, at_s
-            elif door is Door.AJAR and at_s - ajar_s >= WINDOW_S:
-                door = Door.OPEN
-        return door, ajar_s
+                gate = Gate.CLOSED
+            elif gate is Gate.CLOSED:
+                gate, ajar_s = Gate.AJAR, at_s
+            elif gate is Gate.AJAR and at_s - ajar_s >= WINDOW_S:
+                gate = Gate.OPEN
+        return gate, ajar_s
 
     def _late(self, at_s: float, now_s: float) -> set[float]:
         """Of 1 and CALM, those by which something was late at a moment since the last wait came."""
