@@ -26,7 +26,10 @@ function onTranscriptGrowth() {
 
 function showCounts() {
   const empty = transcript.isEmpty;
-  $("copy").disabled = $("download").disabled = empty;
+  for (const id of ["copy", "download"]) {
+    $(id).disabled = empty;
+    $(id).title = empty ? `There is nothing to ${id} before the first sentence is locked` : "";
+  }
   $("locked").tabIndex = empty ? -1 : 0;
   $("clear").disabled = empty || page.state !== "idle";
   $("empty").hidden = !empty || page.state !== "idle";

@@ -355,6 +355,25 @@ def test_it_is_transparent_but_for_its_text(open_page: OpenPage, tmp_path: Path)
     assert sum(heights) > 4 * 30, "text of 48 pixels has letters of 30 and more"
 
 
+@pytest.mark.parametrize("speakers", ["", "&speakers=0:Agent"])
+def test_nothing_is_painted_where_there_is_nothing_to_read(
+    speakers: str, open_page: OpenPage, tmp_path: Path
+) -> None:
+    def painted() -> bool:
+        page.screenshot(path=tmp_path / "overlay.png", omit_background=True)
+        return any(any(row) for row in read_alpha(tmp_path / "overlay.png"))
+
+    with OverlayServer(started(channels=2)) as server:
+        page = opened(open_page, server, f"background=000000b0&age=0{speakers}")
+        for nothing in ("", " \n"):
+            server.tell(partial(nothing, ""))
+            expect(page.locator(".block")).to_have_count(1)
+            assert not painted()
+        server.tell(partial("", "It"))
+        expect(said(page)).to_contain_text("It")
+        assert painted()
+
+
 def read_alpha(path: Path) -> list[bytes]:
     """The opacity of each pixel of a PNG with 8 bits a channel."""
     data, at, packed, width = path.read_bytes(), 8, b"", 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -136,6 +137,24 @@ def test_sessions_lie_behind_one_another_and_what_was_not_confirmed_is_marked(pa
     assert [len(session["sentences"]) for session in sessions] == [6, 1]
     assert sessions[1]["unconfirmed"] == [{"text": "and mo", "start_ms": 200}]
     assert "(not confirmed) and mo" in download(page)
+
+
+def test_a_button_that_cannot_be_pressed_yet_says_why(open_page: OpenPage) -> None:
+    with ScriptedServer(talk) as server:
+        page = open_page(server.url)
+        for name in ("Copy", "Download"):
+            button = page.get_by_role("button", name=name, exact=True)
+            expect(button).to_be_disabled()
+            expect(button).to_have_attribute(
+                "title", re.compile(f"nothing to {name.lower()} before the first sentence")
+            )
+        press(page, "Start")
+        for name in ("Copy", "Download"):
+            button = page.get_by_role("button", name=name, exact=True)
+            expect(button).to_be_enabled()
+            expect(button).to_have_attribute("title", "")
+        press(page, "Stop")
+        expect(page.locator("#status")).to_have_text("Finished")
 
 
 def test_the_menu_of_downloads_goes_by_keys_and_closes(page: Page) -> None:
