@@ -56,7 +56,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)  # memory, CPU, open files: read from /proc when asked
         self._lags = self._histograms(
             "lag_seconds", TEXTS, LAGS_S, "Age of the newest sound in a text when it was told; of finals, of the sound "
-            "at which the end was noticed"
+            "at which the end was noticed, or of the client's word or silence that ended it"
         )  # fmt: skip
         self._waits = self._histograms("line_seconds", KINDS, DECODES_S, "What a decode waited for its turn")
         self._decodes = self._histograms(

@@ -6,7 +6,8 @@ was obeyed at once or behind an unanswered STOP.
 Audio may come faster than anybody speaks: a recording, or what a bad network held back. Its texts are old by its
 client's doing. So samples are also due: when they came, or when they could have been spoken behind those before them,
 whichever is later. Speaking is taken to be a tenth faster than it is, so that what a burst put off is made up for.
-And a client may fall silent, and only then end what it said: nothing of that was due before.
+And a client may fall silent, and only then end what it said: nothing of that was due before, and its final is as old as
+that end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ class Receipts:
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, float, float]] = deque()
+        self._closes: deque[tuple[int, float]] = (
+            deque()
+        )  # samples received when the client ended them, and when
         self._due_s = self._closed_s = 0.0
         self._starts: deque[int] = deque()  # of sessions that have not begun
         self._received = self._base = 0
@@ -43,16 +47,25 @@ class Receipts:
     def receive_close(self, now_s: float) -> None:
         """The client ended what it had said, or was silent for so long that it counts as that."""
         self._closed_s = now_s
+        if not self._closes or self._closes[-1][0] < self._received:
+            self._closes.append((self._received, now_s))
 
     def begin(self) -> None:
         """The session of the oldest START has begun: its samples are meant from now on."""
         self._base = self._starts.popleft()
         self.forget(0)
 
-    def age_s(self, sample: int, now_s: float) -> float:
-        """How long ago this sample of the session was received; 0 for one that was not."""
+    def age_s(self, sample: int, now_s: float, *, called: bool = False) -> float:
+        """How long ago this sample of the session was received; 0 for one that was not.
+
+        called: how long ago its client ended it, if that is less.
+        """
         position = self._base + sample
-        return next((now_s - at_s for received, at_s, _ in self._marks if received >= position), 0.0)
+        age_s = next((now_s - at_s for received, at_s, _ in self._marks if received >= position), 0.0)
+        if called:
+            ended_s = next((at_s for received, at_s in self._closes if received >= position), self._closed_s)
+            age_s = min(age_s, now_s - ended_s)
+        return age_s
 
     def late_s(self, sample: int, now_s: float) -> float:
         """For how long this sample of the session has been due; 0 for one that is not."""
@@ -65,7 +78,10 @@ class Receipts:
         position = self._base + sample
         while self._marks and self._marks[0][0] < position:
             self._marks.popleft()
+        while self._closes and self._closes[0][0] < position:
+            self._closes.popleft()
 
     def forget_all(self) -> None:
         """No session is running: what came belongs to none."""
         self._marks.clear()
+        self._closes.clear()

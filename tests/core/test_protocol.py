@@ -688,7 +688,23 @@ def test_an_eager_final_is_hastened_when_its_end_is_confirmed(packet: int) -> No
     driver.answer(replace(eager, priority=Priority.FINAL), Decoded("one two"))
     (lock,) = driver.of(m.SegmentLocked)
     assert lock.eager
+    assert not lock.called
     assert 1000 < lock.sentences[0].end_ms < lock.noticed // 16 <= 2000
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "STOP", "stall", "lost"])
+def test_an_end_that_its_client_calls_is_told_from_one_that_is_heard(end: str) -> None:
+    driver = started(settings=CLIENT)
+    driver.hear(tone(1.0))
+    if end == "stall":
+        driver.protocol.receive_stall()
+    elif end == "lost":
+        driver.protocol.receive_end()
+    else:
+        driver.say(end)
+    driver.turn()
+    (lock,) = driver.of(m.SegmentLocked)
+    assert lock.called
 
 
 def test_partials_that_were_due_and_not_asked_for_are_counted() -> None:

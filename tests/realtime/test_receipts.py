@@ -71,6 +71,23 @@ def test_what_a_client_ended_after_a_silence_was_not_due_before() -> None:
     assert receipts.late_s(2 * S, 115.0) == pytest.approx(4.1)
 
 
+def test_what_a_client_ended_is_as_old_as_that_end() -> None:
+    receipts = begun()
+    receipts.receive_audio(S, 100.0)
+    receipts.receive_close(105.0)  # a silence of five seconds
+    receipts.receive_close(107.0)  # STOP, with nothing before it
+    receipts.receive_audio(S, 110.0)
+    receipts.receive_close(110.5)
+    assert receipts.age_s(S, 106.0) == 6.0, "an end that was heard"
+    assert receipts.age_s(S, 112.0, called=True) == 7.0
+    assert receipts.age_s(2 * S - 100, 112.0, called=True) == 1.5, "the last frame is not judged whole"
+    assert receipts.age_s(2 * S + 100, 112.0, called=True) == 0.0, "or is filled up"
+    receipts.forget(S + 1)
+    assert len(receipts._closes) == 1
+    receipts.forget_all()
+    assert not receipts._closes
+
+
 def begun() -> Receipts:
     receipts = Receipts()
     receipts.receive_start()
