@@ -7,6 +7,7 @@ import re
 import unicodedata
 from datetime import timedelta
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import srt
 import webvtt
 from hypothesis import assume, given, settings
 
-from realtime_server.core.segments import Sentence
+from realtime_server.core.segments import Sentence, Word
 from realtime_server.offline.cues import cues as server_cues
 from realtime_server.offline.steps import finish
 from realtime_server.offline.transcription import Transcription
@@ -152,6 +153,9 @@ def test_page_and_server_cut_subtitles_alike(open_page: OpenPage) -> None:
             for words in ((), spoken(text.split(), 900, 11_500, gap_ms=90)):
                 compare(transcription(one_sentence(text, 900, 12_000, words=words, speaker=1)))
 
+        for number in range(300):
+            compare(rambling(Random(number)))
+
         @settings(max_examples=150, deadline=None)
         @given(transcriptions(channels=2))
         def anything(whole: Transcription) -> None:
@@ -161,6 +165,26 @@ def test_page_and_server_cut_subtitles_alike(open_page: OpenPage) -> None:
             compare(whole)
 
         anything()
+
+
+def rambling(random: Random) -> Transcription:
+    """Sentences of words with pauses, some of which a replacement took out of the text or put into it."""
+    vocabulary = ["no", "yes,", "so.", "perhaps", "extraordinarily", "well;", "我们", "很好。", "a", "time?”"]
+    now, sentences = 0, []
+    for _ in range(4):
+        start, text, words = now, [], []
+        for _ in range(random.randint(1, 40)):
+            said = random.choice(vocabulary)
+            end = now + random.randint(20, 700)
+            words.append(Word(said, now, end))
+            text.append(
+                said if random.random() < 0.9 else random.choice(["", "[replaced]", "something else instead"])
+            )
+            now = end + random.choice([0, 0, 100, 450, 550, 1200])
+        sentences.append(one_sentence(" ".join(text), start, now, words=words, speaker=1))
+        now += random.choice([-2500, -1800, 0, 300])
+        now = max(0, now)
+    return transcription(*sentences)
 
 
 def signs_of(one: Sentence) -> str:
