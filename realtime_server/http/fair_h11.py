@@ -42,6 +42,7 @@ class FairH11(H11Protocol):
     def __init__(self, *, arrivals: Arrivals, **options: Any) -> None:  # uvicorn's
         super().__init__(**options)
         self._arrivals, self._stay = arrivals, Stay()
+        self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
@@ -62,6 +63,8 @@ class FairH11(H11Protocol):
         """End."""
         self._stop_timing()
         self._stay.release()
+        if self._ending:
+            self._ending.cancel()
         super().connection_lost(exc)
 
     def hand_over(self) -> Stay:
@@ -134,7 +137,7 @@ class FairH11(H11Protocol):
             words = f"the head of the request did not come within {self.head_s:g} s"
             self._refuse(RequestError(words, HTTPStatus.REQUEST_TIMEOUT, code="timeout"))
         else:  # nobody has asked for anything
-            self.transport.close()
+            self._close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -158,7 +161,12 @@ class FairH11(H11Protocol):
             self.transport.write_eof()
             self.loop.call_later(LEAVING_S, self.transport.close)
         else:
-            self.transport.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Close; cut off who does not answer the goodbye of TLS soon."""
+        self._ending = self.loop.call_later(LEAVING_S, self.transport.abort)
+        self.transport.close()
 
     # --- a client that sends no more ----------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class FairConnection(BoundsPongs, ServerConnection):
     ) -> None:  # the rest is the library's, and differs from version to version
         super().__init__(protocol, server, **options)
         self._arrivals, self._stays = arrivals, list[Stay]()
+        self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -59,12 +60,15 @@ class FairConnection(BoundsPongs, ServerConnection):
         stay = self._arrivals.receive_connection(transport)
         self._stays.append(stay)
         if stay.error:
-            asyncio.get_running_loop().call_later(0 if stay.cut else TELLING_S, self.transport.abort)
+            wait_s = 0 if stay.cut else TELLING_S
+            self._ending = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         for stay in self._stays:
             stay.release()
+        if self._ending:
+            self._ending.cancel()
         super().connection_lost(exc)
 
     def check_crowd(self, visitor: Visitor) -> AdmissionError | None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from realtime_server.doors.tls import ServerTls
 from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.http.fair_h11 import LOOK_S, PIECE, FairH11
-from tests.http.harness import Files, serving
+from tests.certificates import make_certificate, trusting
+from tests.http.harness import LIVE, Files, serving
 from tests.http.process import TALK_WAV, TEXT
 from tests.realtime.harness import eventually
 
@@ -117,6 +123,29 @@ async def test_who_asks_for_nothing_is_told_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FairH11, "head_s", 0.05)
     async with serving() as files, speaking(files) as (reader, _):
         assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"no HTTP\r\n\r\n"])
+async def test_who_does_not_answer_the_goodbye_of_tls_is_cut_off(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(FairH11, "head_s", 0.05)
+    certificate = make_certificate(tmp_path)
+    live = replace(LIVE, tls=ServerTls(certificate).context)
+    async with serving(live=live, verify=trusting(certificate)) as files:
+        address = "127.0.0.1", int(files.url.rpartition(":")[2])
+
+        def connect_and_sit() -> ssl.SSLSocket:
+            client = trusting(certificate).wrap_socket(
+                socket.create_connection(address), server_hostname="localhost"
+            )
+            client.sendall(sent)
+            return client
+
+        connections = files.server._server.server_state.connections
+        with await asyncio.to_thread(connect_and_sit):
+            await eventually(lambda: connections)
+            await eventually(lambda: not connections)  # the event loop alone would wait for half a minute
 
 
 async def test_every_head_of_a_connection_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
