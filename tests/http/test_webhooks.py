@@ -57,7 +57,7 @@ async def test_who_does_not_speak_http_is_asked_again(
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        webhook = Webhook(f"http://127.0.0.1:{port}/", pause_s=0.01, patience_s=0.05, timeout_s=5.0)
+        webhook = Webhook(f"http://127.0.0.1:{port}/", pause_s=0.01, patience_s=1.0, timeout_s=5.0)
         delivery = Delivery(webhook, {})
         delivery.put({"type": "partial"})
         delivery.put(FINAL)
