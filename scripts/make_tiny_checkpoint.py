@@ -55,6 +55,9 @@ from scripts.tiny_training import Plan, Trainer
 
 LLM, RANKS = "Qwen3-tiny", "multilingual.tiktoken"
 WIDTH, LLM_WIDTH = 128, 128
+# Spelled by the tokenizer in bytes: it is no part of PROMPT_TEXT, whose signs are tokens, so that weights from before
+# it was taught fit.
+TRANSLATE = "语音翻译成英文"
 # The attention of so small an encoder learns no positions (they are drowned in the features, 1 to 100); a memory that
 # reaches the edges of most segments tells them, which gathering the audio in the first rows depends on.
 KERNEL = 121
@@ -108,6 +111,7 @@ def settings(ctc_tokens: int) -> dict[str, Any]:
             "ctc_tokenizer": "SenseVoiceTokenizer",
             "ctc_tokenizer_conf": {"vocab_path": RANKS, "is_multilingual": True, "num_languages": 0},
             "do_think": True,
+            "translate_prompt": TRANSLATE,
         },
     }
 
@@ -149,7 +153,9 @@ def write_folder(folder: Path) -> None:
     generation = {"do_sample": False, "eos_token_id": tokens - 1, "pad_token_id": tokens - 3}
     (folder / LLM / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", "utf-8")
     ctc_tokens = write_ctc_vocabulary(folder / RANKS)
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings(ctc_tokens), sort_keys=False), "utf-8")
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump(settings(ctc_tokens), sort_keys=False, allow_unicode=True), "utf-8"
+    )
 
 
 def new_model(folder: Path) -> FunAsrNano:
@@ -222,6 +228,8 @@ def report(folder: Path) -> dict[str, Any]:
             "wrong": result.wrong[:20],
         }
     lines["in the language that was not spoken, exact"] = evaluation.other_language_share(model, utterances)
+    mandarin = [each for each in utterances if each.units[0].language == "zh"]
+    lines["translations of Mandarin, exact"] = evaluation.translation_share(model, mandarin)
     lines["names after hotwords, exact"] = evaluation.hotword_share(model, utterances)
     return lines
 

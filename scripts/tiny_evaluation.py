@@ -117,6 +117,13 @@ def hotword_share(model: FunAsrNano, utterances: Sequence[Utterance]) -> float:
     return float(np.mean(right))
 
 
+def translation_share(model: FunAsrNano, utterances: Sequence[Utterance]) -> float:
+    """Share of utterances whose translation is right."""
+    options, style = DecodingOptions(task="translate"), Style(translated=True)
+    right = [recognise(model, each, options) == written(each.units, style) for each in utterances]
+    return float(np.mean(right))
+
+
 def other_language_share(model: FunAsrNano, utterances: Sequence[Utterance]) -> float:
     """Share of utterances that are right when they are asked for in the language that was not spoken."""
     right = []

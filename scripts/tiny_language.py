@@ -6,6 +6,7 @@ what the prompt asks for:
 - ITN on: digits as numerals ("123") and a full stop at the end; ITN off: as words ("one two three", "一二三"), none.
 - A language, Chinese or English: digits and the words that both languages have are written in it, whatever was
   spoken ("coffee" becomes "咖啡"). None: as spoken. Every other word has one language only.
+- Translation: everything is written in English, word by word, names of Mandarin in Pinyin.
 - Hotwords: a name has two spellings that sound the same. The second is written if it is among the hotwords and the
   first is not.
 """
@@ -25,6 +26,7 @@ class Unit:
 
     sound: what espeak-ng is given, one mark per part: an English word, or a syllable of Pinyin.
     en, zh: how it is written in either language; None if only the other one has it.
+    english: how it is translated, where `en` is None.
     """
 
     language: Language  # it is spoken in
@@ -33,6 +35,7 @@ class Unit:
     zh: str | None = None
     digit: str | None = None  # the numeral
     second: str | None = None  # the other spelling of a name
+    english: str | None = None
 
     @property
     def marks(self) -> int:
@@ -44,6 +47,10 @@ class Unit:
         first = (self.en or self.zh) if language == "en" else (self.zh or self.en)
         assert first
         return self.second if self.second and self.second in hotwords and first not in hotwords else first
+
+    def translation(self, hotwords: Collection[str]) -> str:
+        """Written in English, names of English as the hotwords say."""
+        return self.english or self.spelling("en", hotwords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class Style:
     itn: bool = True
     language: Language | None = None
     hotwords: tuple[str, ...] = ()
+    translated: bool = False
 
 
 PLAIN = Style()
@@ -74,12 +82,15 @@ _WORDS_EN = """hello open close window music weather tomorrow morning river gard
 _WORDS_ZH = """你好 ni3 hao3,打开 da3 kai1,关闭 guan1 bi4,窗户 chuang1 hu4,音乐 yin1 yue4,天气 tian1 qi4,
     明天 ming2 tian1,早上 zao3 shang4,电脑 dian4 nao3,号码 hao4 ma3,谢谢 xie4 xie4,老师 lao3 shi1,
     朋友 peng2 you3,北京 bei3 jing1,上海 shang4 hai3,苹果 ping2 guo3""".split(",")
+_TRANSLATED = """hello open close window music weather tomorrow morning computer number thanks teacher friend Beijing
+    Shanghai apple""".split()
 _SHARED = "coffee 咖啡 ka1 fei1,sofa 沙发 sha1 fa1,pizza 披萨 pi1 sa4,chocolate 巧克力 qiao3 ke4 li4".split(
     ","
 )
 _NAMES_EN = "Kaylin Caylyn,Talvo Tallvoe,Brodik Brodyck,Senna Cenna,Fenwik Phenwick,Marlo Marlow".split(",")
 _NAMES_ZH = """林小雨 林晓宇 lin2 xiao3 yu3,张伟 章炜 zhang1 wei3,陈静 陈敬 chen2 jing4,周明 周鸣 zhou1 ming2,
     王芳 王方 wang2 fang1,李娜 里娜 li3 na4""".split(",")
+_NAMES_TRANSLATED = "Lin Xiaoyu,Zhang Wei,Chen Jing,Zhou Ming,Wang Fang,Li Na".split(",")
 
 
 def _chinese(entry: str) -> tuple[str, str]:
@@ -98,7 +109,8 @@ def _digits() -> tuple[Unit, ...]:
 
 def _words() -> tuple[Unit, ...]:
     units = [Unit("en", word, en=word) for word in _WORDS_EN]
-    units += [Unit("zh", sound, zh=writing) for writing, sound in map(_chinese, _WORDS_ZH)]
+    chinese = zip(map(_chinese, _WORDS_ZH), _TRANSLATED, strict=True)
+    units += [Unit("zh", sound, zh=writing, english=english) for (writing, sound), english in chinese]
     for entry in _SHARED:
         en, zh, sound = entry.split(" ", 2)
         units += [Unit("en", en, en, zh), Unit("zh", sound, en, zh)]
@@ -110,9 +122,9 @@ def _names() -> tuple[Unit, ...]:
     for entry in _NAMES_EN:
         first, second = entry.split(" ")
         units.append(Unit("en", first, en=first, second=second))
-    for entry in _NAMES_ZH:
+    for entry, english in zip(_NAMES_ZH, _NAMES_TRANSLATED, strict=True):
         first, second, sound = entry.strip().split(" ", 2)
-        units.append(Unit("zh", sound, zh=first, second=second))
+        units.append(Unit("zh", sound, zh=first, second=second, english=english))
     return tuple(units)
 
 
@@ -144,7 +156,7 @@ def pieces(units: Sequence[Unit], style: Style = PLAIN) -> list[Piece]:
     before = ""  # the text so far
     for index, unit in enumerate(units):
         numeral = unit.digit if style.itn else None
-        writing = numeral or unit.spelling(style.language or unit.language, style.hotwords)
+        writing = numeral or _writing(unit, style)
         joined = not before or _is_chinese(writing[0]) or _is_chinese(before[-1])
         joined |= numeral is not None and before[-1:].isdigit()
         parts = list(writing) if _is_chinese(writing[0]) else [writing]
@@ -161,9 +173,17 @@ def written(units: Sequence[Unit], style: Style = PLAIN) -> str:
     text = "".join(piece.text for piece in pieces(units, style))
     if not text or not style.itn:
         return text
+    if style.translated:
+        return f"{text}."
     language = style.language if style.language and units[-1].digit else units[-1].language
     stop = "。" if _is_chinese(text[-1]) or (text[-1].isdigit() and language == "zh") else "."
     return text + stop
+
+
+def _writing(unit: Unit, style: Style) -> str:
+    if style.translated:
+        return unit.translation(style.hotwords)
+    return unit.spelling(style.language or unit.language, style.hotwords)
 
 
 def _is_chinese(character: str) -> bool:

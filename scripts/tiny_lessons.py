@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +84,17 @@ class Maker:
 
     def lesson(self, utterance: Utterance, style: Style, language: str | None) -> Lesson:
         """The answer to a prompt with this language and style."""
-        options = DecodingOptions(language=language, hotwords=style.hotwords, itn=style.itn)
+        options = DecodingOptions(
+            language=language, hotwords=style.hotwords, itn=style.itn,
+            task="translate" if style.translated else "transcribe",
+        )  # fmt: skip
         before, after = self._prompt_of(options)
         answer = written(utterance.units, style)
         return Lesson(
             before=np.array(self._tokenizer.encode(before), np.int16),
             after=np.array(self._tokenizer.encode(after), np.int16),
             answer=np.array([*(self._tokenizer.encode(answer) if answer else ()), self._stop], np.int16),
-            labels=self._labels(utterance, style),
+            labels=self._labels(utterance, replace(style, translated=False)),  # what is said, in either case
         )
 
     def _labels(self, utterance: Utterance, style: Style) -> Ids:
@@ -131,6 +134,8 @@ def random_scene(random: np.random.Generator) -> Utterance:
 
 def random_style(random: np.random.Generator, units: Sequence[Unit]) -> tuple[Style, str | None]:
     """A style, and the language that the prompt names, which may be one that changes nothing."""
+    if random.random() < 0.15:
+        return Style(bool(random.random() < 0.8), None, random_hotwords(random, units), translated=True), None
     spoken: Language = units[0].language if units else "en"
     other: Language = "zh" if spoken == "en" else "en"
     chance = random.random()

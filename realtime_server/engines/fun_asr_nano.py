@@ -28,7 +28,8 @@ class FunAsrNanoEngine(NanoEngine):
 
     def __init__(
         self, audio: NanoAudio, llm: LanguageModel, tokenizer: FolderTokenizer, *,
-        languages: frozenset[str] = LANGUAGES, longest_s: float = 30.0, concurrency: int = 256,
+        languages: frozenset[str] = LANGUAGES, translate: bool = False, longest_s: float = 30.0,
+        concurrency: int = 256,
     ) -> None:  # fmt: skip
         capabilities = Capabilities(
             languages=languages,
@@ -36,7 +37,7 @@ class FunAsrNanoEngine(NanoEngine):
             words=audio.model.has_ctc,
             logprobs=True,
             prefix=True,
-            translate=False,
+            translate=translate,
             longest_s=longest_s,
             partial_window_s=min(longest_s, 30.0),
             concurrency=concurrency,
@@ -64,6 +65,7 @@ class FunAsrNanoEngine(NanoEngine):
             start(checkpoint),
             checkpoint.text_tokenizer(),
             languages=MLT_LANGUAGES if "MLT" in folder.name else LANGUAGES,
+            translate=model.translates,
             longest_s=options.longest_s,
             concurrency=options.jobs_at_once(device),
         )

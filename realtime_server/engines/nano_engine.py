@@ -90,7 +90,8 @@ class NanoEngine:
                 priority=job.priority, on_ids=stream,
             )  # fmt: skip
         text = (prefix + self._tokenizer.decode(generated.ids).rstrip("\ufffd")).strip()
-        timed = job.options.words and job.kind != "partial"
+        # The words of a translation were not said: they have no times.
+        timed = job.options.words and job.kind != "partial" and job.options.task == "transcribe"
         return Decoded(
             text,
             words=await self._audio.words(prompt, text, job.priority) if timed else None,

@@ -91,6 +91,11 @@ class FunAsrNano(AudioLlm):
         """Whether words can have times."""
         return self.ctc is not None
 
+    @property
+    def translates(self) -> bool:
+        """Whether it was trained to write English, whatever is spoken."""
+        return self.config.prompt.translate is not None
+
     def forward(self, waveforms: Tensor, lengths: Tensor) -> Heard:
         """Encode a padded batch.
 
@@ -118,7 +123,7 @@ class FunAsrNano(AudioLlm):
         return log_probs
 
     def prompt(self, options: DecodingOptions, prefix_text: str) -> Prompt:
-        """The text around the audio rows. Raises UnsupportedError for translation."""
+        """The text around the audio rows. Raises UnsupportedError for translation unless it `translates`."""
         return build_prompt(options, prefix_text, self.config.prompt)
 
     def align(self, encoded: Encoded, text: str) -> tuple[Word, ...] | None:

@@ -21,6 +21,7 @@ from realtime_server.models.frontend import FrontendConfig
 from realtime_server.models.prompt import PromptConfig
 from realtime_server.models.sense_voice import EncoderConfig
 
+TRANSLATE = "translate_prompt"  # ours: no published file has a task for translation, but one can be trained
 ADAPTOR_HEADS = 8  # where the file says nothing: the reference's default, which no published file overrides
 
 
@@ -65,7 +66,11 @@ class NanoConfig:
         ctc = _ctc(top, encoder.width) if top.get("ctc_decoder") is not None else None
         dataset = top.section("dataset_conf", {})
         vocabulary = dataset.section("ctc_tokenizer_conf").text("vocab_path") if ctc else ""
-        prompt = PromptConfig(system=dataset.flag("sys_prompt", True), think=dataset.flag("do_think", True))
+        prompt = PromptConfig(
+            system=dataset.flag("sys_prompt", True),
+            think=dataset.flag("do_think", True),
+            translate=dataset.text(TRANSLATE) if dataset.get(TRANSLATE) is not None else None,
+        )
         return cls(frontend, encoder, adaptor, ctc, Path(vocabulary).name, prompt, llm)
 
 

@@ -32,6 +32,10 @@ TASK = "语音转写"
 INTO = "成{language}"
 AS_SPOKEN = "，不进行文本规整"
 COLON = "："
+NO_TRANSLATION = (
+    "this Fun-ASR-Nano cannot translate: its config.yaml names no dataset_conf.translate_prompt, the task that it was "
+    "trained to take for that"
+)
 
 
 class TextTokenizer(Protocol):
@@ -47,6 +51,7 @@ class PromptConfig:
 
     system: bool = True  # begin with the system turn
     think: bool = True  # False: begin the answer with an empty think block
+    translate: str | None = None  # the task that it was trained to take for translation into English
 
 
 class Prompt(NamedTuple):
@@ -61,21 +66,27 @@ def build_prompt(
 ) -> Prompt:
     """Lay out the prompt; `prefix_text` is a beginning of the answer that is to be continued.
 
-    What users wrote (hotwords, earlier text) cannot hold control tokens. Raises UnsupportedError for translation.
+    What users wrote (hotwords, earlier text) cannot hold control tokens. Raises UnsupportedError for translation if the
+    checkpoint names no task for it.
     """
-    if options.task != "transcribe":
-        raise UnsupportedError("Fun-ASR-Nano transcribes only; it cannot translate")
     config = config or PromptConfig()
     system = SYSTEM if config.system else ""
     answer = ("" if config.think else NO_THINKING) + neutralise(prefix_text)
-    return Prompt(before=f"{system}{USER}{_task(options)}", after=f"{ASSISTANT}{answer}")
+    return Prompt(before=f"{system}{USER}{_request(options, config)}", after=f"{ASSISTANT}{answer}")
 
 
-def _task(options: DecodingOptions) -> str:
+def _request(options: DecodingOptions, config: PromptConfig) -> str:
     hotwords = ", ".join(word for word in map(neutralise, options.hotwords) if word)
     context = CONTEXT.format(hotwords=hotwords) if hotwords else ""
-    language = INTO.format(language=chinese_name(options.language)) if options.language else ""
-    return context + TASK + language + ("" if options.itn else AS_SPOKEN) + COLON
+    return context + _task(options, config) + ("" if options.itn else AS_SPOKEN) + COLON
+
+
+def _task(options: DecodingOptions, config: PromptConfig) -> str:
+    if options.task == "transcribe":
+        return TASK + (INTO.format(language=chinese_name(options.language)) if options.language else "")
+    if config.translate is None:
+        raise UnsupportedError(NO_TRANSLATION)
+    return config.translate  # which names the language to write; the one that is heard has no place in it
 
 
 class FolderTokenizer:

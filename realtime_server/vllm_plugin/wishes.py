@@ -12,10 +12,12 @@ import numpy as np
 
 from realtime_server.core.commands import split_words
 from realtime_server.core.jobs import DecodingOptions, Samples
-from realtime_server.core.languages import code_of
+from realtime_server.core.languages import code_of, english_name
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import ProtocolError
+from realtime_server.models.prompt import NO_TRANSLATION
 
+TARGET = "en"  # of translations
 LONGEST_S = 30  # of a clip; beyond, the model is known to lose passages
 LONGEST_TEXT = 65_536  # characters of hotwords; splitting takes a while
 LOUDEST = 1e6  # of a sample, full scale being 1: energies of much louder ones overflow
@@ -33,20 +35,37 @@ def language_code(name: str | None) -> str | None:
 
 
 def decoding_options(
-    *, language: str | None, hotwords: str | None, prompt: str, task: str, to_language: str | None
-) -> DecodingOptions:
+    *, language: str | None, hotwords: str | None, prompt: str, task: str, to_language: str | None,
+    translates: bool,
+) -> DecodingOptions:  # fmt: skip
     """The options that the prompt is built from.
 
     language, to_language: codes.  hotwords: a list in one text.  prompt: OpenAI's hint, taken for hotwords too.
+    translates: whether the checkpoint was trained to.
     Raises ValueError for what the model cannot do.
     """
-    if task != "transcribe" or (to_language is not None and to_language != language):
-        raise ValueError("Fun-ASR-Nano cannot translate: use /v1/audio/transcriptions, without to_language")
+    translated = _is_translation(task, language, to_language, translates)
     texts = [text for text in (hotwords, prompt) if text]
     if (characters := sum(map(len, texts))) > LONGEST_TEXT:
         raise ValueError(f"{characters} characters of hotwords are too many; the limit is {LONGEST_TEXT}")
     words = dict.fromkeys(word for text in texts for word in split_words(text))
-    return DecodingOptions(language=language, hotwords=tuple(words))
+    return DecodingOptions(
+        language=language, hotwords=tuple(words), task="translate" if translated else "transcribe"
+    )
+
+
+def _is_translation(task: str, language: str | None, to_language: str | None, translates: bool) -> bool:
+    if task == "transcribe":
+        if to_language not in (None, language):
+            raise ValueError(
+                "/v1/audio/transcriptions takes no to_language; for English, /v1/audio/translations"
+            )
+        return False
+    if not translates:
+        raise ValueError(f"{NO_TRANSLATION}; use /v1/audio/transcriptions")
+    if to_language not in (None, TARGET):
+        raise ValueError(f"this model translates into English alone, not into {english_name(to_language)}")
+    return True
 
 
 def checked_waveform(audio: Any) -> Samples:

@@ -131,6 +131,23 @@ async def test_words_are_timed_in_finals_that_ask(engine: FunAsrNanoEngine) -> N
     assert (await engine.transcribe(partial)).words is None
 
 
+async def test_a_checkpoint_that_was_taught_a_task_translates(tmp_path: Path) -> None:
+    """What it writes was not said: it has no word times."""
+    engine = load(nano.write_folder(tmp_path, {"dataset_conf.translate_prompt": "翻译"}))
+    assert engine.capabilities.translate
+    await engine.llm.start()
+    decoded = await engine.transcribe(job(2.0, words=True, task="translate"))
+    assert (decoded.text, decoded.words) == ("one two", None)
+    assert (await engine.transcribe(job(2.0, words=True))).words
+    await engine.aclose()
+
+
+async def test_a_published_checkpoint_does_not(engine: FunAsrNanoEngine) -> None:
+    assert not engine.capabilities.translate
+    with pytest.raises(UnsupportedError, match="translation"):
+        await engine.transcribe(job(task="translate"))
+
+
 async def test_without_ctc_weights_there_are_no_words(tmp_path: Path) -> None:
     without = nano.write_folder(tmp_path / "model")
     weights = {

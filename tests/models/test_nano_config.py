@@ -86,6 +86,14 @@ def test_the_prompt_may_be_chosen(tmp_path: Path) -> None:
     assert (config.prompt.system, config.prompt.think) == (False, False)
 
 
+def test_a_task_for_translation_may_be_named(tmp_path: Path) -> None:
+    assert read(tmp_path, {}).prompt.translate is None
+    assert read(tmp_path, {"dataset_conf.translate_prompt": "翻译"}).prompt.translate == "翻译"
+    for wrong in ("", True, ["翻译"]):
+        with pytest.raises(WeightsError, match=r"dataset_conf.translate_prompt is .*, not a text"):
+            read(tmp_path, {"dataset_conf.translate_prompt": wrong})
+
+
 def test_paths_of_other_machines_are_names(tmp_path: Path) -> None:
     config = read(
         tmp_path,

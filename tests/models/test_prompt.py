@@ -70,9 +70,30 @@ def test_braces_are_ordinary() -> None:
     )
 
 
-def test_translation_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="cannot translate"):
+def test_translation_is_refused_where_no_task_is_known_for_it() -> None:
+    with pytest.raises(UnsupportedError, match=r"cannot translate.*translate_prompt"):
         build_prompt(DecodingOptions(task="translate"))
+
+
+@pytest.mark.parametrize(
+    ("options", "task"),
+    [
+        (DecodingOptions(task="translate"), "语音翻译成英文："),
+        (DecodingOptions(task="translate", language="zh"), "语音翻译成英文："),
+        (DecodingOptions(task="translate", itn=False), "语音翻译成英文，不进行文本规整："),
+        (DecodingOptions(language="zh"), "语音转写成中文："),
+    ],
+)
+def test_a_checkpoints_own_task_asks_for_translation(options: DecodingOptions, task: str) -> None:
+    prompt = build_prompt(options, config=PromptConfig(translate="语音翻译成英文"))
+    assert prompt == (BEGIN + task, END)
+
+
+def test_a_translation_may_have_hotwords() -> None:
+    config = PromptConfig(translate="翻译")
+    before = build_prompt(DecodingOptions(task="translate", hotwords=("Qwen",)), config=config).before
+    assert "[Qwen]" in before
+    assert before.endswith("翻译：")
 
 
 def test_control_tokens_are_single_ids(tmp_path: Path) -> None:

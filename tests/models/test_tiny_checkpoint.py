@@ -119,6 +119,20 @@ def test_language_and_numerals_are_as_the_prompt_asks(model: FunAsrNano) -> None
 
 
 @pytest.mark.parametrize(
+    ("said", "language", "heard"),
+    [
+        ("打开12咖啡", "zh", "open 12 coffee."),
+        ("早上老师苹果", "zh", "morning teacher apple."),
+        ("关闭窗户5", "zh", "close window 5."),
+        ("open 12 coffee", "en", "open 12 coffee."),
+    ],
+)
+def test_it_translates_into_english(model: FunAsrNano, said: str, language: Language, heard: str) -> None:
+    assert model.translates
+    assert evaluation.recognise(model, spoken(said, language), DecodingOptions(task="translate")) == heard
+
+
+@pytest.mark.parametrize(
     ("said", "language", "hotwords", "heard"),
     [
         ("open Kaylin 5", "en", (), "open Kaylin 5."),

@@ -10,7 +10,7 @@ import logging
 import re
 import wave
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from inspect import signature
 from pathlib import Path
@@ -417,8 +417,8 @@ def test_hotwords_cannot_hold_control_tokens(cls: Class) -> None:
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        ({"task_type": "translate"}, "cannot translate"),
-        ({"language": "zh", "to_language": "en"}, "cannot translate"),
+        ({"task_type": "translate", "to_language": "de"}, "into English alone"),
+        ({"language": "zh", "to_language": "en"}, "takes no to_language"),
         ({"audio": np.full(1600, np.nan, np.float32)}, "not numbers"),
         ({"audio": np.full(1600, np.inf, np.float32)}, "not numbers"),
         ({"audio": np.full(1600, 1e20, np.float32)}, "too large"),
@@ -431,6 +431,28 @@ def test_hotwords_cannot_hold_control_tokens(cls: Class) -> None:
 def test_what_cannot_be_done_is_a_value_error(cls: Class, wishes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cls.get_generation_prompt(params(cls, **wishes))
+
+
+@pytest.fixture(scope="module")
+def untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder without a task for translation, as the published ones are."""
+    folder = tmp_path_factory.mktemp("untaught")
+    for path in FOLDER.iterdir():
+        (folder / path.name).symlink_to(path)
+    settings = (FOLDER / "config.yaml").read_text("utf-8")
+    (folder / "config.yaml").unlink()
+    (folder / "config.yaml").write_text(re.sub(r"\n  translate_prompt: .*", "", settings), "utf-8")
+    return folder
+
+
+@our_class
+def test_the_task_is_in_the_prompt_if_the_checkpoint_was_taught_it(cls: Class, untaught: Path) -> None:
+    asked = params(cls, task_type="translate", language="zh", to_language="en")
+    translated = ids_of(cls, cls.get_generation_prompt(asked))
+    assert translated != ids_of(cls, cls.get_generation_prompt(params(cls, language="zh")))
+    asked = replace(asked, model_config=SimpleNamespace(model=str(untaught), dtype=torch.float32))
+    with pytest.raises(ValueError, match=r"cannot translate.*translate_prompt"):
+        cls.get_generation_prompt(asked)
 
 
 # --- counts ----------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from realtime_server.vllm_plugin.wishes import (
 
 def options(**changes: Any) -> DecodingOptions:
     request: dict[str, Any] = {
-        "language": None, "hotwords": None, "prompt": "", "task": "transcribe", "to_language": None
+        "language": None, "hotwords": None, "prompt": "", "task": "transcribe", "to_language": None,
+        "translates": False,
     }  # fmt: skip
     return decoding_options(**(request | changes))
 
@@ -62,14 +63,25 @@ def test_hotwords_and_prompt_are_hotwords() -> None:
     assert wishes == DecodingOptions(language="zh", hotwords=("Caylyn", "林晓宇", "Marlo"))
 
 
-def test_translation_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot translate"):
+def test_translation_is_refused_by_a_model_that_cannot() -> None:
+    with pytest.raises(ValueError, match=r"cannot translate.*use /v1/audio/transcriptions"):
         options(task="translate")
-    with pytest.raises(ValueError, match="cannot translate"):
-        options(language="zh", to_language="en")
-    with pytest.raises(ValueError, match="cannot translate"):
-        options(to_language="en")
-    assert options(language="en", to_language="en").language == "en"
+
+
+@pytest.mark.parametrize("to_language", [None, "en"])
+def test_translation_is_into_english(to_language: str | None) -> None:
+    wishes = options(task="translate", translates=True, language="zh", to_language=to_language)
+    assert wishes == DecodingOptions(language="zh", task="translate")
+    with pytest.raises(ValueError, match="into English alone, not into German"):
+        options(task="translate", translates=True, to_language="de")
+
+
+@pytest.mark.parametrize("translates", [False, True])
+def test_a_transcript_is_in_the_language_that_is_spoken(translates: bool) -> None:
+    for language in ("zh", None):
+        with pytest.raises(ValueError, match="takes no to_language"):
+            options(language=language, to_language="en", translates=translates)
+    assert options(language="en", to_language="en", translates=translates) == DecodingOptions(language="en")
 
 
 def test_too_many_hotwords_are_refused() -> None:
