@@ -146,10 +146,11 @@ async def _watch_health(host: str, seen: Run) -> None:
 async def _get(host: str, path: str) -> str:
     address, _, port = host.rpartition(":")
     reader, writer = await asyncio.open_connection(address, int(port))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-    answer = await reader.read()
-    writer.close()
-    return answer.decode(errors="replace")
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        return (await reader.read()).decode(errors="replace")
+    finally:  # also when the watch ends in its middle
+        writer.close()
 
 
 @contextmanager
