@@ -44,9 +44,7 @@ class StableText:
     def receive_partial(self, text: str, end: int) -> None:
         """Take the next partial, the segment's whole text up to sample `end`; then read the attributes."""
         before, after = self._words, word_ends(text)
-        common = 0
-        while common < min(len(before), len(after)) and before[common][0] == after[common][0]:
-            common += 1
+        common = _count_common([word for word, _ in before], [word for word, _ in after])
         agreed = text[: after[common - 1][1]] if common else ""
         if agreed.startswith(self.stable):
             self.stable = agreed
@@ -139,6 +137,8 @@ def continue_text(known: str, text: str) -> str:
 
 def _words_within(known: Sequence[str], heard: Sequence[str]) -> int:
     """How many of the first words heard are versions of the known ones: the fewest edits, then the most words."""
+    common = _count_common(known, heard)  # no fewer can be best, and mostly this is all of the known ones
+    known, heard = known[common:], heard[common:]
     numbers = {word: number for number, word in enumerate({*known, *heard})}
     words = np.array([numbers[word] for word in heard], np.intp)
     count = np.arange(len(heard) + 1)
@@ -147,7 +147,13 @@ def _words_within(known: Sequence[str], heard: Sequence[str]) -> int:
         replaced_or_left_out = np.minimum(edits[:-1] + (words != numbers[word]), edits[1:] + 1)
         line = np.concatenate(([row], replaced_or_left_out))
         edits = np.minimum.accumulate(line - count) + count  # each word inserted is one edit more
-    return int(len(heard) - np.argmin(edits[::-1]))
+    return int(common + len(heard) - np.argmin(edits[::-1]))
+
+
+def _count_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many first words are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((count for count, (word, as_well) in pairs if word != as_well), min(len(one), len(other)))
 
 
 def _begins_with(text: str, words: str) -> bool:

@@ -149,6 +149,25 @@ def test_nothing_is_repeated_or_lost_where_versions_agree(first: list[str], rest
     assert continue_text(known, whole) == whole
 
 
+@given(st.text("一二三", max_size=9), st.text("一二三", max_size=9))
+def test_the_words_that_are_known_are_found_by_the_fewest_edits_then_the_most_words(
+    known: str, text: str
+) -> None:
+    costs = [edits(known, text[:count]) for count in range(len(text) + 1)]
+    count = max(count for count, cost in enumerate(costs) if cost == min(costs))
+    assert continue_text(known, text) == known + text[count:]
+
+
+def edits(one: str, other: str) -> int:
+    """Letters to replace, leave out or insert, at least."""
+    row = list(range(len(other) + 1))
+    for sign in one:
+        before, row = row, [row[0] + 1]
+        for at, heard in enumerate(other):
+            row.append(min(before[at] + (sign != heard), before[at + 1] + 1, row[at] + 1))
+    return row[-1]
+
+
 # Proven text
 
 
