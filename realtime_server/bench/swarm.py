@@ -26,6 +26,7 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from realtime_server.bench.accounting import Heard, read_result
 from realtime_server.bench.speech import Recording, Spell
+from realtime_server.core.audio import to_steps
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLES_PER_MS
 from realtime_server.errors import ConfigurationError, RealtimeServerError
@@ -77,7 +78,7 @@ def pack(samples: Samples) -> list[bytes]:
     size = FRAME_MS * SAMPLES_PER_MS
     whole = np.zeros(-(-len(samples) // size) * size, np.float32)
     whole[: len(samples)] = samples
-    pcm = np.clip(np.rint(whole * 32768), -32768, 32767).astype("<i2").reshape(-1, size)
+    pcm = to_steps(whole).astype("<i2").reshape(-1, size)
     return [Frame(Opcode.BINARY, row.tobytes()).serialize(mask=True) for row in pcm]
 
 

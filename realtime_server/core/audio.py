@@ -37,6 +37,11 @@ def to_steps(samples: Samples) -> Samples:
     return np.clip(np.rint(samples * 32768), -32768, 32767)
 
 
+def quantise(samples: Samples) -> Samples:
+    """Return samples in -1..1, float32, as 16 bits hold them."""
+    return to_steps(samples) / np.float32(32768)
+
+
 def _read_samples(data: bytes, encoding: Encoding) -> Samples:
     match encoding:
         case "pcm_s16le":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from realtime_server.core import messages as m
-from realtime_server.core.audio import Channels, SampleReader, to_steps
+from realtime_server.core.audio import Channels, SampleReader, quantise
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.setup import AudioFormat
 
@@ -52,7 +52,7 @@ class AudioInput:
         if self._resampler and (samples.size or last):
             resampled = self._resampler.resample_chunk(np.ascontiguousarray(samples.T), last=last)
             samples = resampled.reshape(-1, self._channels).T
-        return samples if self._has_16_bits else to_steps(samples) / np.float32(32768)
+        return samples if self._has_16_bits else quantise(samples)
 
 
 def _make_resampler(format: AudioFormat) -> soxr.ResampleStream:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from realtime_server.core.audio import SampleReader, to_steps
+from realtime_server.core.audio import SampleReader, quantise
 from realtime_server.core.jobs import Samples
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.core.setup import AudioFormat
@@ -46,7 +46,7 @@ def to_samples(audio: Any, fs: int = SAMPLE_RATE) -> Samples:
         raise ValueError("samples that are floats lie in -1..1; divide those of 16 bits by 32768")
     if fs != SAMPLE_RATE:
         samples = np.concatenate(list(resample([(fs, samples)])))
-    return to_steps(samples) / np.float32(32768)  # as in files and in live sessions
+    return quantise(samples)  # as in files and in live sessions
 
 
 def to_items(inputs: Any, fs: int = SAMPLE_RATE) -> list[Item]:

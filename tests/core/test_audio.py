@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_server.core.audio import AudioBuffer, SampleReader, to_steps
+from realtime_server.core.audio import AudioBuffer, SampleReader, quantise, to_steps
 from realtime_server.core.segments import FRAME, HOP
 from realtime_server.core.setup import AudioFormat, Encoding
 from tests.audio import silence, tone
@@ -44,6 +44,8 @@ def test_samples_go_to_the_nearest_of_16_bits() -> None:
     values = to_steps(steps / np.float32(32768))
     assert values.tolist() == [-32_768, -32_768, -1, 0, 1, 32_767, 32_767]
     assert values.dtype == np.float32
+    assert quantise(steps / np.float32(32768)).tolist() == (values / 32768).tolist()
+    assert quantise(steps).dtype == np.float32
 
 
 def test_floats_beyond_full_scale_are_clipped_and_what_is_no_number_is_silence() -> None:
