@@ -5,6 +5,7 @@ Who may is decided before (admission.py): all of these need the right `view`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from http import HTTPStatus
 
@@ -88,8 +89,7 @@ class SessionsApi:
         text = await self._slices.do(kept.id, export.write, request.is_disconnected)
         if text is None:
             return Response()  # nobody is there to read it
-        body = text.encode("utf-8", "replace")
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        body, tag = await asyncio.to_thread(_tagged, text)
         headers = {
             **PRIVATE, **notes_header(export.found), "ETag": tag,
             "Content-Disposition": f'attachment; filename="{name}.{form}"',
@@ -123,6 +123,12 @@ class StarletteSocket:
 
     def abort(self) -> None:
         """Cut the connection."""
+
+
+def _tagged(text: str) -> tuple[bytes, str]:
+    """The bytes of a file and its ETag; long ones take a while."""
+    body = text.encode("utf-8", "replace")
+    return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def _refusal(error: FieldError | NoSessionError | BusyError) -> RequestError:

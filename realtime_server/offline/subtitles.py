@@ -23,23 +23,25 @@ def vtt(transcription: Transcription, *, speakers: bool = False) -> str:
 
 
 def srt_steps(transcription: Transcription, *, speakers: bool = False) -> Steps[str]:
-    """See srt; the steps are those of its cues."""
+    """See srt; the steps are those of its cues, and one for each block."""
     blocks = []
     for number, cue in enumerate((yield from cues(transcription, named=speakers)), 1):
         name = f"{transcription.name_of(cue.speaker)}: " if speakers and cue.speaker is not None else ""
         text = (name + "\n".join(cue.lines)).replace("-->", "→")
         blocks.append(f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n")
+        yield
     return "\n".join(blocks)
 
 
 def vtt_steps(transcription: Transcription, *, speakers: bool = False) -> Steps[str]:
-    """See vtt; the steps are those of its cues."""
+    """See vtt; the steps are those of its cues, and one for each block."""
     blocks = ["WEBVTT\n"]
     for cue in (yield from cues(transcription)):
         name = transcription.name_of(cue.speaker) if speakers and cue.speaker is not None else None
         voice = f"<v {_escape(name)}>" if name else ""
         text = _escape("\n".join(cue.lines))
         blocks.append(f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{text}\n")
+        yield
     return "\n".join(blocks)
 
 
