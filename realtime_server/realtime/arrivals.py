@@ -18,9 +18,8 @@ class Arrivals:
 
     def receive_connection(self, transport: asyncio.BaseTransport) -> Stay:
         """One was accepted: whose it is, its address says, unless proxies stand between."""
-        peer = transport.get_extra_info(
-            "peername"
-        )  # None, or of another kind, where it is not of the internet
+        # None, or of another kind, where it is not of the internet.
+        peer = transport.get_extra_info("peername")
         return self._note(Visitor(str(peer[0]) if isinstance(peer, tuple) else ""), known=False)
 
     def receive_visitor(self, visitor: Visitor) -> Stay:

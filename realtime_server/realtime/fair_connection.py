@@ -59,9 +59,10 @@ class FairConnection(BoundsPongs, ServerConnection):
         super().connection_made(transport)
         stay = self._arrivals.receive_connection(transport)
         self._stays.append(stay)
-        if stay.error:
-            wait_s = 0 if stay.cut else TELLING_S
-            self._ending = asyncio.get_running_loop().call_later(wait_s, self.transport.abort)
+        if stay.cut:
+            self.transport.abort()
+        elif stay.error:
+            self._ending = asyncio.get_running_loop().call_later(TELLING_S, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""

@@ -21,13 +21,14 @@ SPOKEN_S = 0.9 / SAMPLE_RATE  # per sample
 
 
 class Receipts:
-    """Marks of how many samples had been received, when the first of them came, and when the last was due."""
+    """Marks of how many samples had been received, when the first of them came, and when the last was due.
+
+    closes: how many had been received when the client ended them, and when.
+    """
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, float, float]] = deque()
-        self._closes: deque[tuple[int, float]] = (
-            deque()
-        )  # samples received when the client ended them, and when
+        self._closes: deque[tuple[int, float]] = deque()
         self._due_s = self._closed_s = 0.0
         self._starts: deque[int] = deque()  # of sessions that have not begun
         self._received = self._base = 0
