@@ -1,6 +1,7 @@
 """The door of the HTTP port: nothing but OPEN is answered to somebody who was not let in, whatever is added here.
 
-Requests with a body and WebSockets count as sessions of their token.
+Requests with a body and WebSockets count as sessions of their token. Behind proxies everything that is asked for counts
+as a connection of who asks, what is open to all, too.
 """
 
 from __future__ import annotations
@@ -63,23 +64,22 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve somebody who is let in; tell others why not."""
-        if scope["path"] in (OPEN if scope["type"] == "http" else (CALLS,)):
-            await self._app(scope, receive, send)
-            return
+        is_open = scope["path"] in (OPEN if scope["type"] == "http" else (CALLS,))
+        visitor = visitor_of(HTTPConnection(scope))
         with ExitStack() as place:
             try:
-                self._admit(scope, place)
+                stay = place.enter_context(self._reception.arrivals.receive_visitor(visitor))
+                if stay.error:
+                    raise stay.error
+                if not is_open:
+                    self._admit(visitor, scope, place)
             except AdmissionError as error:
                 await _refuse(error, scope, receive, send)
                 return
             await self._app(scope, receive, send)
 
-    def _admit(self, scope: Scope, place: ExitStack) -> None:
+    def _admit(self, visitor: Visitor, scope: Scope, place: ExitStack) -> None:
         right, session = asked_for(scope["path"])
-        visitor = visitor_of(HTTPConnection(scope))
-        stay = place.enter_context(self._reception.arrivals.receive_visitor(visitor))
-        if stay.error:
-            raise stay.error
         entrant = self._reception.admit(visitor, right, session)
         if right == "transcribe" and scope.get("method") not in ("GET", "HEAD"):
             with self._reception.noting(visitor):

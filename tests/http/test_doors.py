@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from openai import AsyncOpenAI, AuthenticationError, PermissionDeniedError, Rate
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from realtime_server.doors.crowds import SPARE
 from realtime_server.doors.door import Door, DoorOptions
 from realtime_server.doors.tls import ServerTls
 from realtime_server.engines.fake import FakeEngine, Fault
@@ -26,8 +25,8 @@ from tests.certificates import make_certificate, trusting
 from tests.doors.test_rates import Clock
 from tests.http.harness import LIVE, Files, serving
 from tests.http.process import TALK_WAV, TEXT
-from tests.realtime.harness import PATIENCE_S, eventually, texts
-from tests.realtime.test_doors import LONG, ONE, OPTIONS, VIEWER, WRONG, server_log
+from tests.realtime.harness import eventually, texts
+from tests.realtime.test_doors import LONG, ONE, OPTIONS, VIEWER, WRONG, crowd_in, server_log
 
 LISTED, ELSEWHERE = "https://listed.example", "https://elsewhere.example"
 
@@ -282,20 +281,10 @@ async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixt
 async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fair_h11, "TELLING_S", 0.1)
     live = guarded(DoorOptions(connections=1, local=True))
     async with serving(live=live) as files, files.websocket() as client:
         port = int(files.url.rpartition(":")[2])
-        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * SPARE)]
-        crowd = live.door._crowd
-        assert crowd._counts.total() <= 1 + SPARE
-        async with asyncio.timeout(PATIENCE_S):
-            for reading, _ in opened:
-                with suppress(ConnectionResetError):
-                    assert await reading.read() == b""
-        await eventually(lambda: crowd._counts.total() == 1)
-        for _, writing in opened:
-            writing.close()
+        await crowd_in(port, live.door, partial(monkeypatch.setattr, fair_h11, "TELLING_S"))
         assert client.connection.close_code is None
 
 
@@ -307,8 +296,9 @@ async def test_behind_a_proxy_each_address_has_its_own_requests() -> None:
     async with serving(engine, live=live) as files:
         running = asyncio.create_task(files.http.post("/asr", files={"file": TALK_WAV}, headers=ann))
         await eventually(lambda: files.service.running == 1)
-        answer = await files.http.get("/v1/models", headers=ann)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "connections")
-        assert (await files.http.get("/v1/models", headers=bob)).status_code == 200
+        for path in ("/v1/models", "/health"):
+            answer = await files.http.get(path, headers=ann)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "connections")
+            assert (await files.http.get(path, headers=bob)).status_code == 200
         running.cancel()
         await eventually(lambda: not len(live.door._crowd))
