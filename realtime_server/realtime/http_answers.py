@@ -71,10 +71,7 @@ class HttpAnswers:
             response = respond_text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not answered here; use GET")
             response.headers["Allow"] = "GET, HEAD"
             return response
-        response = self._answer_get(request.path.partition("?")[0], visitor)
-        if method == "HEAD":
-            response.body = b""
-        return response
+        return as_asked(request, self._answer_get(request.path.partition("?")[0], visitor))
 
     def _answer_get(self, path: str, visitor: Visitor) -> Response:
         if page := self._pages.at(path):
@@ -141,6 +138,13 @@ def page_policy(page: str) -> str:
 def is_handshake(request: Request) -> bool:
     """Whether a request asks for a WebSocket, be it well formed or not."""
     return any("websocket" in value.lower() for value in request.headers.get_all("Upgrade"))
+
+
+def as_asked(request: Request, response: Response) -> Response:
+    """Return the response, without its body if the request is a HEAD."""
+    if getattr(request, "method", "GET") == "HEAD":
+        response.body = b""
+    return response
 
 
 def visitor_of(connection: ServerConnection, request: Request) -> Visitor:

@@ -49,6 +49,7 @@ from realtime_server.realtime.health import Health
 from realtime_server.realtime.http_answers import (
     HttpAnswers,
     PageTexts,
+    as_asked,
     is_handshake,
     refuse,
     respond_refused,
@@ -241,15 +242,13 @@ class RealtimeServer:
         visitor = visitor_of(connection, request)
         assert isinstance(connection, FairConnection)
         if crowded := connection.check_crowd(visitor):
-            return respond_refused(crowded)
+            return as_asked(request, respond_refused(crowded))
         if is_handshake(request):
             return None
         try:
             return self._http.answer(request, visitor)
         except AdmissionError as error:
-            response = self._turn_away(visitor, error)
-            response.body = b"" if getattr(request, "method", "GET") == "HEAD" else response.body
-            return response
+            return as_asked(request, self._turn_away(visitor, error))
         except Exception:
             logger.exception("could not answer %s", request.path.partition("?")[0])
             return respond_text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")

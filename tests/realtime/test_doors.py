@@ -24,7 +24,7 @@ from tests.audio import tone
 from tests.certificates import make_certificate, trusting
 from tests.doors.test_rates import Clock
 from tests.realtime.harness import HANGS_S, PATIENCE_S, Service, eventually, serving, texts
-from tests.realtime.test_http import ask, raw
+from tests.realtime.test_http import ask, needs_methods, raw
 
 LONG, VIEWER, ONE = "a-long-token-for-all", "a-long-token-for-viewers", "a-long-token-for-one"
 TOKENS = (
@@ -183,6 +183,15 @@ async def crowd_in(port: int, door: Door, tell_for: Callable[[float], None]) -> 
         assert await reading.read() == b""
     writing.close()
     await eventually(lambda: counts.total() == 1)
+
+
+@needs_methods
+async def test_one_too_many_that_asks_for_no_body_gets_none() -> None:
+    async with serving(door=Door(DoorOptions(connections=1, local=True))) as service, service.client():
+        get, head = await ask(service, "/health"), await ask(service, "/health", "HEAD")
+        assert (get.status, head.status) == (429, 429)
+        assert head.headers["content-length"] == str(len(get.body))
+        assert head.body == b""
 
 
 async def test_behind_a_proxy_each_address_has_its_own_connections() -> None:
