@@ -94,7 +94,7 @@ class FunAsrNano(AudioLlm):
     @property
     def translates(self) -> bool:
         """Whether it was trained to write English, whatever is spoken."""
-        return self.config.prompt.translate is not None
+        return self.config.prompt.translates
 
     def forward(self, waveforms: Tensor, lengths: Tensor) -> Heard:
         """Encode a padded batch.

@@ -53,6 +53,11 @@ class PromptConfig:
     think: bool = True  # False: begin the answer with an empty think block
     translate: str | None = None  # the task that it was trained to take for translation into English
 
+    @property
+    def translates(self) -> bool:
+        """Whether it was trained to write English, whatever is spoken."""
+        return self.translate is not None
+
 
 class Prompt(NamedTuple):
     """Text around the audio rows."""

@@ -99,6 +99,6 @@ def read_request(stt_params: SpeechToTextParams) -> tuple[Samples, DecodingOptio
         prompt=stt_params.request_prompt,
         task=stt_params.task_type,
         to_language=stt_params.to_language,
-        translates=opened(stt_params.model_config.model).config.prompt.translate is not None,
+        translates=opened(stt_params.model_config.model).config.prompt.translates,
     )
     return checked_waveform(stt_params.audio), options

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from realtime_server.core.commands import split_words
-from realtime_server.core.jobs import DecodingOptions, Samples
+from realtime_server.core.jobs import DecodingOptions, Samples, Task
 from realtime_server.core.languages import code_of, english_name
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import ProtocolError
@@ -44,28 +44,26 @@ def decoding_options(
     translates: whether the checkpoint was trained to.
     Raises ValueError for what the model cannot do.
     """
-    translated = _is_translation(task, language, to_language, translates)
+    checked = _checked_task(task, language, to_language, translates)
     texts = [text for text in (hotwords, prompt) if text]
     if (characters := sum(map(len, texts))) > LONGEST_TEXT:
         raise ValueError(f"{characters} characters of hotwords are too many; the limit is {LONGEST_TEXT}")
     words = dict.fromkeys(word for text in texts for word in split_words(text))
-    return DecodingOptions(
-        language=language, hotwords=tuple(words), task="translate" if translated else "transcribe"
-    )
+    return DecodingOptions(language=language, hotwords=tuple(words), task=checked)
 
 
-def _is_translation(task: str, language: str | None, to_language: str | None, translates: bool) -> bool:
+def _checked_task(task: str, language: str | None, to_language: str | None, translates: bool) -> Task:
     if task == "transcribe":
         if to_language not in (None, language):
             raise ValueError(
                 "/v1/audio/transcriptions takes no to_language; for English, /v1/audio/translations"
             )
-        return False
+        return "transcribe"
     if not translates:
         raise ValueError(f"{NO_TRANSLATION}; use /v1/audio/transcriptions")
     if to_language not in (None, TARGET):
         raise ValueError(f"this model translates into English alone, not into {english_name(to_language)}")
-    return True
+    return "translate"
 
 
 def checked_waveform(audio: Any) -> Samples:
