@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from realtime_server.core.record import Record
 from realtime_server.core.segments import Sentence, to_ms
 from realtime_server.errors import FieldError
-from realtime_server.offline.formats import json_record, txt
+from realtime_server.offline.formats import Json, json_record, txt
 from realtime_server.offline.steps import Steps
 from realtime_server.offline.subtitles import srt_steps, vtt_steps
 from realtime_server.offline.transcription import Transcription, one_line
@@ -105,10 +106,19 @@ class Export:
     def write(self) -> Steps[str]:
         """Write it, best on another thread."""
         if self.form == "json":
-            record = {**json_record(self.found, key=self.key), "final": self.final}
-            return json.dumps(record, ensure_ascii=False) + "\n"
+            return (yield from self._json())
         named = name_speakers(self.found, self.channels, self.speakers.names)
         if self.form == "txt":
             return txt(named, speakers=self.speakers.shown)
         write = {"srt": srt_steps, "vtt": vtt_steps}[self.form]
         return (yield from write(named, speakers=self.speakers.shown))
+
+    def _json(self) -> Steps[str]:
+        """A step writes one sentence: other threads stand still while json writes, however much that is."""
+        record = {**json_record(self.found, key=self.key), "final": self.final}
+        sentences = []
+        for sentence in cast(list[Json], record.pop("sentences")):
+            sentences.append(json.dumps(sentence, ensure_ascii=False))
+            yield
+        rest = json.dumps(record, ensure_ascii=False).removesuffix("}")
+        return f'{rest}, "sentences": [{", ".join(sentences)}]}}\n'

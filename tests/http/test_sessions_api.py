@@ -20,7 +20,8 @@ from realtime_server.core.setup import AudioFormat, Setup
 from realtime_server.doors.door import Door
 from realtime_server.errors import FieldError
 from realtime_server.http.exports import Export, Speakers, snapshot
-from realtime_server.offline.steps import finish
+from realtime_server.offline.formats import json_record
+from realtime_server.offline.steps import advance, finish
 from realtime_server.realtime.options import ServerOptions
 from tests.http.harness import LIVE, Files, serving
 from tests.realtime.harness import FIXED, HANGS_S, PATIENCE_S, SENTENCE, Client, Service, eventually
@@ -358,6 +359,18 @@ def test_speakers_are_named_as_asked() -> None:
     assert [cue.voice for cue in found] == ["Speaker 1", "Bob &amp; &lt;b&gt;", None]
     srts = list(srt.parse("\n".join(lines(record, "0:a --> b", "srt"))))
     assert [cue.content for cue in srts] == ["a → b: hello", "Speaker 2: hi", "hm"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_json_is_written_a_sentence_a_step(count: int) -> None:
+    record = record_of(*(said(n, 'hello, "you" 你好', 0) for n in range(count)))
+    export, steps = Export.of("json", record, Speakers(), key="k"), 0
+    work = export.write()
+    while (found := advance(work, 0.0)) is None:
+        steps += 1
+    assert steps == count
+    assert found[0].endswith("}\n")
+    assert json.loads(found[0]) == {**json_record(snapshot(record), key="k"), "final": record.stopped}
 
 
 def test_channels_are_named_as_asked() -> None:
