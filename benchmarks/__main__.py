@@ -29,9 +29,10 @@ BENCHMARKS = {
     "embedded": "one, two and six speakers through a real server with the CPU recognizer",
     "formats": "one recording in every format of protocol 2 (only when it is named)",
     "stability": "what partials take back, and what sentences make of them (only when it is named)",
+    "languages": "in which language sentences begin, and how late (only when it is named)",
     "load": "how many clients a server holds: one that runs, or one started for it (only when it is named)",
 }
-ON_REQUEST = ("load", "stability", "formats")  # takes as long as the server holds
+ON_REQUEST = ("load", "stability", "languages", "formats")  # takes as long as the server holds
 
 
 class Benchmark(Protocol):

@@ -59,6 +59,7 @@ class DecodingOptions:
     """How a recognizer should decode. What it lacks is in its Capabilities, checked before a job is made."""
 
     language: str | None = None  # ISO 639-1 code; None: the engine detects it
+    expected: str | None = None  # where it detects: the likely language, a hint that it may ignore
     hotwords: tuple[str, ...] = ()  # words that are likely in the audio
     itn: bool = True  # inverse text normalisation: numerals and punctuation as written
     task: Task = "transcribe"

@@ -14,7 +14,8 @@ At most one request is in flight. Audio that arrives meanwhile is folded into th
 interval after the last was asked for; the interval grows with the time that decodes take, so that an engine that
 is busy with finals is asked for fewer partials. A request that had to wait for the engine takes along what was heard
 meanwhile when it is begun. Half a second of audio holds so little speech that recognizers often
-hear no word in it: until the second request would be due anyway, an empty answer is followed by another request soon.
+hear no word in it, or not in which language: until the second request would be due anyway, an empty answer says
+nothing and is followed by another request soon.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class PartialPlanner:
             shown = join_texts([*self._settled_texts, text])
             if not shown and request.end < self._retry_until:
                 self._due = self._due_if_empty
+                return None
             return shown
         self._settled_texts = [join_texts([*self._settled_texts, text])]
         self._window_start = request.end

@@ -94,6 +94,7 @@ class Track:
         self._by_job: dict[int, Recognition] = {}
         self._segments = 0
         self._load_ms = 0.0
+        self._language: str | None = None  # of the latest text that was settled
         self._diarization = self._start_diarization() if context.settings.speakers else None
 
     @property
@@ -247,6 +248,9 @@ class Track:
         self._ask_for_partial()
 
     def _release(self, recognition: Recognition) -> None:
+        assert recognition.settled
+        if recognition.settled.text:
+            self._language = recognition.settled.language or self._language
         self._live.remove(recognition)
         self.output.settled.append(recognition)
 
@@ -331,7 +335,9 @@ class Track:
             job = DecodeJob(
                 id=next(context.ids), session=context.session, epoch=context.epoch, channel=self.channel,
                 kind=kind, priority=priority, segment=index, start=first, end=last,
-                audio=self._buffer.read(first, last), prefix_text=prefix_text, options=options,
+                audio=self._buffer.read(first, last), prefix_text=prefix_text,
+                # Not for finals: their text must not depend on which of them was answered first.
+                options=replace(options, expected=self._language) if kind == "partial" else options,
             )  # fmt: skip
             # Found, not captured: a recognition that refers to itself, audio and all, is freed late.
             self._by_job[job.id] = next(live for live in self._live if live.index == index)

@@ -8,7 +8,7 @@ Source: the paper named in log_mel.py, sections 2.3 and 4.5.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,10 @@ LOOP_NO_SPEECH = 0.4  # a loop has a high log-probability, so that this alone de
 LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop ...
 LAST_TURNS = 3  # ... unless the token cap cut them off
 SAYABLE_PER_S = 9  # tokens per second of the fastest real repetition
+
+EXPECTED = 5.0  # times as likely as any other, before anything is heard, is the language that is expected
+SURE = 0.6  # less probable languages are not believed ...
+BRIEF = 5 * SAMPLE_RATE // 4  # ... of so few samples; more of them never have to wait for more
 
 SIMPLIFIED = "简体中文，带标点。"  # "simplified Chinese, with punctuation": which decides both
 WIDE = str.maketrans(",?!:;", "，？！：；")  # punctuation as Chinese writes it
@@ -136,6 +140,13 @@ def _longest_run(ids: Sequence[int]) -> tuple[int, int, int]:
             if turns > 1 and turns * period > best[1] * best[2]:
                 best = (int(start), period, turns)
     return best
+
+
+def likeliest(probabilities: Mapping[str, float], expected: str | None) -> tuple[str, float]:
+    """The likeliest language and its probability, where one of them was expected before anything was heard."""
+    weights = {code: p * (EXPECTED if code == expected else 1.0) for code, p in probabilities.items()}
+    language = max(weights, key=weights.__getitem__)
+    return language, weights[language] / sum(weights.values())
 
 
 class WhisperTokenizer:

@@ -25,13 +25,16 @@ from realtime_server.core.segments import HOP, SAMPLE_RATE
 from realtime_server.errors import WeightsError
 from realtime_server.models.log_mel import FRAMES_PER_S, log_mel
 from realtime_server.models.whisper import (
+    BRIEF,
     DOUBT_NO_SPEECH,
     LONGEST_S,
     MAX_POSITIONS,
+    SURE,
     SWALLOWED,
     Heard,
     WhisperTokenizer,
     context_s,
+    likeliest,
     token_cap,
     widen_punctuation,
 )
@@ -52,14 +55,16 @@ Wanted = Callable[[DecodeJob], bool]
 class Encoded:
     """A job behind the encoder.
 
-    context_s: length of its context.  features: float32 (1, positions, width).  prompt: tokens, `prompted` if
-    they hold more than the task.  depth: how often the audio was cut to get at this part of it.
+    context_s: length of its context.  features: float32 (1, positions, width).  certainty: that the language is the
+    right one.  prompt: tokens, `prompted` if they hold more than the task.  depth: how often the audio was cut to get
+    at this part of it.
     """
 
     job: DecodeJob
     context_s: int
     features: Any  # ctranslate2.StorageView
     language: str
+    certainty: float
     prompt: list[int]
     prompted: bool
     depth: int = 0
@@ -68,6 +73,11 @@ class Encoded:
     def seconds(self) -> float:
         """Length of the audio."""
         return len(self.job.audio) / SAMPLE_RATE
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a text would come in any language: better no text yet, more audio follows soon."""
+        return self.job.kind == "partial" and len(self.job.audio) < BRIEF and self.certainty < SURE
 
     @property
     def cap(self) -> int:
@@ -110,22 +120,28 @@ class WhisperNetwork:
             if has_sound(job) and wanted(job)
         }
         encoded = {n: item for n, item in encoded.items() if wanted(item.job)}
-        heard = self._generate(list(encoded.values()))
-        answers = {
+        clear = {n: item for n, item in encoded.items() if not item.is_unsure}
+        heard = self._generate(list(clear.values()))
+        answers = {n: Decoded("", finish="gated") for n in encoded.keys() - clear.keys()}
+        answers |= {n: Decoded("", finish="gated") for n, job in enumerate(jobs) if not has_sound(job)}
+        answers |= {
             n: self._conclude(item, text)
-            for (n, item), text in zip(encoded.items(), heard, strict=True)
+            for (n, item), text in zip(clear.items(), heard, strict=True)
             if wanted(item.job)
         }
-        silence = Decoded("", finish="gated")
-        return [answers.get(n) if has_sound(job) else silence for n, job in enumerate(jobs)]
+        return [answers.get(n) for n in range(len(jobs))]
 
     def _encode(self, job: DecodeJob, seconds: int, depth: int = 0) -> Encoded:
         features = self._model.encode(_view(log_mel(job.audio, seconds * FRAMES_PER_S)[None]))
         wish = job.options
-        language = wish.language or self._model.detect_language(features)[0][0][0].strip("<|>")
+        language, certainty = (wish.language, 1.0) if wish.language else self._detect(features, wish.expected)
         prompt = self._tokenizer.prompt(language, wish.task, wish.hotwords)
         plain = self._tokenizer.plain_prompt(language, wish.task)
-        return Encoded(job, seconds, features, language, prompt, prompt != plain, depth)
+        return Encoded(job, seconds, features, language, certainty, prompt, prompt != plain, depth)
+
+    def _detect(self, features: Any, expected: str | None) -> tuple[str, float]:
+        heard = self._model.detect_language(features)[0]
+        return likeliest({token.strip("<|>"): p for token, p in heard}, expected)
 
     def _generate(self, items: Sequence[Encoded]) -> list[Heard]:
         """Greedy decoding; items whose prompts are equally long go together."""

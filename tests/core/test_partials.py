@@ -70,10 +70,10 @@ def test_the_interval_counts_from_the_last_request() -> None:
 def test_an_empty_first_text_is_asked_for_again_soon() -> None:
     p = planner()
     ask(p, 0.5)
-    p.receive_text("")
+    assert p.receive_text("") is None  # nothing is said of this audio yet
     assert ask(p, 0.69) is None
     assert ask(p, 0.7)
-    p.receive_text("one")
+    assert p.receive_text("one") == "one"
     assert ask(p, 1.49) is None
     assert ask(p, 1.5)
 
@@ -83,7 +83,7 @@ def test_what_stays_empty_is_asked_for_at_the_usual_pace() -> None:
     ask(p, 0.5)
     p.receive_text("")
     ask(p, 1.3)
-    p.receive_text("")
+    assert p.receive_text("") == ""
     assert ask(p, 2.09) is None
     assert ask(p, 2.1)
 

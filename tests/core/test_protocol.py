@@ -182,6 +182,32 @@ def test_settings_take_effect_with_the_next_segment() -> None:
     assert by_segment[1].hotwords == ("新词",)
 
 
+def test_partials_are_told_the_language_of_the_sentence_before_and_finals_are_not() -> None:
+    languages = ("en", "zh", None, "fr", "en")  # of the finals
+
+    def decode(job: DecodeJob) -> Decoded:
+        if job.kind == "partial":
+            return Decoded(str(job.id), language="ja")
+        return Decoded("" if job.segment == 3 else "said", language=languages[job.segment])
+
+    settings = replace(FIXED, endpointing=replace(FIXED.endpointing, eager_ms=None))
+    driver = started(decode, settings)
+    for _ in range(5):
+        driver.hear(np.concatenate([tone(1.0), silence(1.0)]))
+    expected = {job.segment: job.options.expected for job in driver.jobs if job.kind == "partial"}
+    assert expected == {
+        0: None,
+        1: "en",
+        2: "zh",
+        3: "zh",
+        4: "zh",
+    }  # neither an unknown one, nor of no words
+    assert {job.options.expected for job in driver.jobs if job.kind == "final"} == {None}
+    driver.say("STOP", "START")
+    driver.hear(tone(1.0))
+    assert driver.jobs[-1].options.expected is None
+
+
 def test_replacements_are_made_in_finals_only() -> None:
     driver = started(lambda job: Decoded("fun a s r"))
     driver.say("POSTPROCESS_HOTWORDS:a s r=>ASR")

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import WeightsError
 from realtime_server.models.whisper import (
+    EXPECTED,
     PREVIOUS_TOKENS,
     Heard,
     WhisperTokenizer,
     context_s,
+    likeliest,
     token_cap,
     widen_punctuation,
     without_loop,
@@ -181,3 +183,24 @@ def test_a_foreign_tokenizer_is_refused(tmp_path) -> None:
     foreign.write_text(content.replace("<|startofprev|>", "<|other|>"), encoding="utf-8")
     with pytest.raises(WeightsError, match="startofprev"):
         WhisperTokenizer(foreign)
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected", "language", "certainty"),
+    [
+        ({"en": 0.5, "zh": 0.3, "de": 0.2}, None, "en", 0.5),
+        ({"en": 0.5, "zh": 0.3, "de": 0.2}, "en", "en", 0.5 * EXPECTED / (0.5 * EXPECTED + 0.5)),
+        ({"en": 0.5, "zh": 0.3, "de": 0.2}, "zh", "zh", 0.3 * EXPECTED / (0.3 * EXPECTED + 0.7)),
+        (
+            {"en": 0.96, "zh": 0.04},
+            "zh",
+            "en",
+            0.96 / (0.96 + 0.04 * EXPECTED),
+        ),  # a change of language is heard
+        ({"en": 0.96, "zh": 0.04}, "eo", "en", 0.96),  # a language that it does not know
+    ],
+)
+def test_the_language_that_is_expected_wins_in_doubt(
+    heard: dict[str, float], expected: str | None, language: str, certainty: float
+) -> None:
+    assert likeliest(heard, expected) == (language, pytest.approx(certainty))

@@ -70,6 +70,33 @@ def test_the_language_is_detected(name: str, language: str) -> None:
     assert decode(clip(name), DecodingOptions()).language == language
 
 
+def begin(name: str, seconds: float) -> Samples:
+    return clip(name)[: round(seconds * SAMPLE_RATE)]
+
+
+def test_a_partial_of_too_little_to_tell_the_language_says_nothing() -> None:
+    brief = begin("zh/jishu", 0.7)
+    assert decode(brief, DecodingOptions(), "final").text
+    unsure = decode(brief, DecodingOptions(), "partial")
+    assert (unsure.text, unsure.finish) == ("", "gated")
+    assert decode(brief, DecodingOptions(language="zh"), "partial").text
+    assert decode(begin("zh/jishu", 1.36), DecodingOptions(), "partial").language == "zh"
+    clear = reading(0.5, 1.7)
+    together = network().recognise(
+        [job(audio, DecodingOptions(), kind="partial") for audio in (brief, clear)]
+    )
+    assert together == [unsure, decode(clear, DecodingOptions(), "partial")]
+    assert together[1] != unsure
+
+
+def test_the_language_before_helps_in_doubt_and_another_one_is_still_heard() -> None:
+    expecting = decode(begin("zh/jishu", 0.7), DecodingOptions(expected="zh"), "partial")
+    assert expecting.language == "zh"
+    assert expecting.text
+    for name, language, before in (("zh/nihao_shijie", "zh", "en"), ("en/hello_world", "en", "zh")):
+        assert decode(clip(name), DecodingOptions(expected=before), "partial").language == language
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("nihao_shijie", "你好世界。"), ("pangrama", "天地玄黄"), ("jishu", "一二三四五六七八九十")],
