@@ -113,8 +113,8 @@ class Decoded:
 
     text: the whole text, prefix included.  words: times relative to the job's audio, None if not asked for or
     not to be had.  finish: "stop" normally, "length" if the token cap was hit or the engine knows that speech is
-    missing, "gated" if it judged the audio to hold no speech (text is then empty).  took_ms: from submission to
-    answer, stamped by the shell.
+    missing, "gated" if it judged the audio to hold no speech, or, for a partial, too little to tell its language
+    (text is then empty).  took_ms: from submission to answer, stamped by the shell.
     """
 
     text: str

@@ -15,7 +15,7 @@ interval after the last was asked for; the interval grows with the time that dec
 is busy with finals is asked for fewer partials. A request that had to wait for the engine takes along what was heard
 meanwhile when it is begun. Half a second of audio holds so little speech that recognizers often
 hear no word in it, or not in which language: until the second request would be due anyway, an empty answer says
-nothing and is followed by another request soon.
+nothing and is followed by another request soon. The same holds for the beginning of a later window.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PartialPlanner:
         self._in_flight: PartialRequest | None = None
         self._asked = False
         self._due_if_empty = self._due
-        self._retry_until = start + to_samples(pace.first_ms + pace.interval_ms)
+        self._retried = to_samples(pace.first_ms + pace.interval_ms)  # samples of a window, at most
 
     def take_request(self, position: int, *, load_ms: float) -> PartialRequest | None:
         """Return what to decode now that samples up to `position` are judged; load_ms: what decodes take lately."""
@@ -116,11 +116,10 @@ class PartialPlanner:
         if request is None:
             raise RuntimeError("a text without a request")
         if not request.settles:
-            shown = join_texts([*self._settled_texts, text])
-            if not shown and request.end < self._retry_until:
+            if not text.strip() and request.end - request.start < self._retried:
                 self._due = self._due_if_empty
                 return None
-            return shown
+            return join_texts([*self._settled_texts, text])
         self._settled_texts = [join_texts([*self._settled_texts, text])]
         self._window_start = request.end
         self._due = request.end  # the rest of the audio is still unread

@@ -88,6 +88,19 @@ def test_what_stays_empty_is_asked_for_at_the_usual_pace() -> None:
     assert ask(p, 2.1)
 
 
+def test_an_empty_beginning_of_a_window_takes_back_nothing() -> None:
+    p = planner(quiet=to_samples(7900))
+    ask(p, 8.0)
+    assert p.receive_text("one two") == "one two"
+    assert ask(p, 8.8) == PartialRequest(0, to_samples(7900), first=False, settles=True)
+    assert p.receive_text("one") is None
+    assert ask(p, 8.8)
+    assert p.receive_text("") is None  # "two" stays
+    assert ask(p, 8.99) is None
+    assert ask(p, 9.0)
+    assert p.receive_text("two") == "one two"
+
+
 def test_a_request_whose_turn_comes_late_takes_along_what_was_heard_within_its_window() -> None:
     p = planner()
     ask(p, 0.5)
