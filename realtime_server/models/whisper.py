@@ -37,7 +37,7 @@ LOOP_TURNS = 4  # fewer turns of the same tokens are speech, not a loop ...
 LAST_TURNS = 3  # ... unless the token cap cut them off
 SAYABLE_PER_S = 9  # tokens per second of the fastest real repetition
 
-EXPECTED = 5.0  # times as likely as any other, before anything is heard, is the language that is expected
+EXPECTED = 3.0  # times as likely as any other, before anything is heard, is the language that is expected
 SURE = 0.6  # less probable languages are not believed ...
 BRIEF = 5 * SAMPLE_RATE // 4  # ... of so few samples; more of them never have to wait for more
 
