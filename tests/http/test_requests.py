@@ -26,8 +26,12 @@ from tests.realtime.harness import eventually
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 SHORT = HttpOptions(limits=AudioLimits(duration_s=5.0))
 SMALL = HttpOptions(limits=AudioLimits(file_bytes=100_000), form_bytes=10_000)
-HOURS = silent_flac(4.0, 16_000)  # takes seconds to decode
 HEAD = "multipart/form-data; boundary=x"
+
+
+def hours() -> bytes:
+    """A recording that takes seconds to decode."""
+    return silent_flac(4.0, 16_000)
 
 
 def part(name: str, value: bytes, more: str = "") -> bytes:
@@ -104,7 +108,7 @@ async def test_a_recording_that_is_too_long() -> None:
 
 async def test_a_recording_that_takes_too_long_to_decode() -> None:
     async with serving(options=HttpOptions(limits=AudioLimits(decode_s=0.05))) as files:
-        refused = await files.post(data=HOURS)
+        refused = await files.post(data=hours())
         assert (refused.status_code, error(refused)["code"]) == (400, "too_slow")
 
 
@@ -384,7 +388,7 @@ async def test_a_client_that_leaves_takes_its_work_with_it(fields: dict[str, str
 
 async def test_a_client_that_leaves_while_its_recording_is_decoded() -> None:
     async with serving(options=HttpOptions(limits=AudioLimits(duration_s=20_000))) as files:
-        asking = files.posting(data=HOURS)
+        asking = files.posting(data=hours())
         await eventually(lambda: files.service.running == 1)
         await asyncio.sleep(0.2)
         asking.cancel()

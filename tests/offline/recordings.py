@@ -6,6 +6,7 @@ import io
 import random
 import struct
 from fractions import Fraction
+from functools import cache
 
 import av
 import numpy as np
@@ -123,8 +124,9 @@ def recording(kind: str, seconds: float = 1.0) -> bytes:
     return container(muxer, options, encoder, rate, seconds)
 
 
+@cache
 def silent_flac(hours: float, rate: int) -> bytes:
-    """Silence, which FLAC writes in a fourteen thousandth of its size."""
+    """Silence, which FLAC writes in a fourteen thousandth of its size. Hours take seconds: not to make on import."""
     return plain(np.zeros(round(hours * 3600 * rate), np.int16), rate, "FLAC", "PCM_16")
 
 

@@ -22,7 +22,10 @@ from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.audio_source import AudioLimits
 from tests.offline.recordings import KINDS, RATE, mp4_index_bomb, mutated, plain, recording, silent_flac, wave
 
-LONG = silent_flac(4.0, RATE)  # takes seconds to decode
+
+def long() -> bytes:
+    """A recording that takes seconds to decode."""
+    return silent_flac(4.0, RATE)
 
 
 def decoders() -> set[int]:
@@ -54,7 +57,7 @@ class Begun:
 
     async def __aenter__(self) -> asyncio.Task[object]:
         self.task: asyncio.Task[object] = asyncio.create_task(
-            self._reader.read(LONG, on_progress=lambda _: self._heard.set())
+            self._reader.read(long(), on_progress=lambda _: self._heard.set())
         )
         await self._heard.wait()
         return self.task
@@ -192,7 +195,7 @@ async def test_cancelling_leaves_no_temporary_file_open_that_its_owner_closes_at
 async def test_decoding_that_takes_too_long_is_ended() -> None:
     reader = AudioReader(AudioLimits(decode_s=0.01))  # less than a process takes to start
     with pytest.raises(AudioError) as caught:
-        await reader.read(LONG)
+        await reader.read(long())
     assert (caught.value.code, decoders()) == ("too_slow", set())
     await reader.aclose()
 
@@ -244,7 +247,7 @@ async def test_two_crashes_cost_one_recording(
     reader: AudioReader, number: signal.Signals, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
-        await reader.read(LONG, on_progress=Killer(number, 2).heard)
+        await reader.read(long(), on_progress=Killer(number, 2).heard)
     assert len(await reader.read(recording("wav"))) == RATE
 
 
