@@ -161,7 +161,11 @@ async def test_a_viewer_that_fell_behind_is_sent_away_and_may_come_again() -> No
 
 async def test_viewers_that_do_not_read_delay_nobody() -> None:
     options = ServerOptions(send_timeout_s=0.2, shutdown_s=PATIENCE_S)
-    async with serving(options=options) as service, service.client("?session=a") as speaker:
+    # What the speaker is told is not read, so there must be room for it, or its close would take ten seconds.
+    async with (
+        serving(options=options) as service,
+        service.client("?session=a", max_queue=None) as speaker,
+    ):
         await speaker.say('START {"protocol": 2}')
         async with (
             service.client("sessions/a", max_queue=1) as stalled,
