@@ -171,7 +171,6 @@ class SegmentLocked(Event):
     """A segment is settled: its sentences, or none when it held no words. Never changes again.
 
     eager: it was decoded in the pause that became its end.  noticed: samples judged when its end was noticed.
-    called: its client ended it, or fell silent; that may be long after the last of these samples came.
     """
 
     channel: int
@@ -179,7 +178,6 @@ class SegmentLocked(Event):
     sentences: tuple[Sentence, ...]
     eager: bool = False
     noticed: int = 0
-    called: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -388,7 +388,7 @@ class SessionProtocol:
         self._advance_upto()
         self._tell(m.SegmentLocked(
             upto=self._upto, channel=segment.channel, segment=segment.index, sentences=lock.sentences,
-            eager=lock.settled.eager, noticed=lock.settled.noticed, called=lock.settled.called,
+            eager=lock.settled.eager, noticed=lock.settled.noticed,
         ))  # fmt: skip
         self._tracks[segment.channel].receive_locked(lock.sentences)
         if lock.settled.error:

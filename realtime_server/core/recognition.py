@@ -58,7 +58,6 @@ class Recognition:
         self._pause_end: int | None = None
         self._retried = False
         self._heard_until = self._noticed = start
-        self._called = False
 
     @property
     def folded(self) -> int:
@@ -101,16 +100,14 @@ class Recognition:
         self._pause_end = None
         self._drop_eager()
 
-    def receive_close(
-        self, start: int, end: int, *, heard_until: int, noticed: int | None = None, called: bool = False
-    ) -> Segment:  # fmt: skip
+    def receive_close(self, start: int, end: int, *, heard_until: int, noticed: int | None = None) -> Segment:
         """The segment is [start, end): get its final.
 
         heard_until: partials that cover audio up to there say nothing of what follows the segment.
-        noticed: samples judged by now, if that is more.  called: nothing in the audio says that it ends here.
+        noticed: samples judged by now, if that is more.
         """
         self.segment = Segment(self.index, self.channel, start, end)
-        self._heard_until, self._noticed, self._called = heard_until, noticed or heard_until, called
+        self._heard_until, self._noticed = heard_until, noticed or heard_until
         self._planner.receive_end(end)
         if self._partial:
             self._cancel(self._partial)
@@ -165,7 +162,6 @@ class Recognition:
             flags=("recovered",) if whole else ("failed",),
             error=None if whole else str(error) or type(error).__name__,
             noticed=self._noticed,
-            called=self._called,
         )
 
     def _settle(self, decoded: Decoded, *, eager: bool = False) -> None:
@@ -184,7 +180,7 @@ class Recognition:
         self.settled = Settled(
             text=kept.text, words=words, language=decoded.language, flags=flags,
             confidence=None if kept.recovered else _confidence(decoded),
-            eager=eager, noticed=self._noticed, called=self._called,
+            eager=eager, noticed=self._noticed,
         )  # fmt: skip
 
     def _show(self, text: str, end: int) -> None:

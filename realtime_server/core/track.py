@@ -216,7 +216,7 @@ class Track:
             self._diarization.receive_probabilities(probabilities)
         self._receive_endpoints(self._endpointer.receive_probabilities(probabilities))
         if job.last:
-            self._receive_endpoints(self._endpointer.receive_end(self._buffer.end), called=True)
+            self._receive_endpoints(self._endpointer.receive_end(self._buffer.end))
             self.ended = True
         if self._diarization and self._open:
             self._diarization.receive_position(self._open.index, self._endpointer.speech_end)
@@ -228,7 +228,7 @@ class Track:
         self._scoring = False
         self._scorer_failed = self.ended = True
         self._close_at = None
-        self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end), called=True)
+        self._receive_endpoints(self._endpointer.receive_commit(self._buffer.end))
 
     def _receive_decoded(self, job: DecodeJob, decoded: Decoded) -> None:
         recognition = self._by_job.pop(job.id)
@@ -286,7 +286,7 @@ class Track:
         if self._scoring or self.ended:
             return
         if self._close_at is not None and self._close_at - self._scored < FRAME:
-            self._receive_endpoints(self._endpointer.receive_commit(self._close_at), called=True)
+            self._receive_endpoints(self._endpointer.receive_commit(self._close_at))
             self._close_at = None
         ahead = (self._buffer.end if self._close_at is None else self._close_at) - self._scored
         last = self._last and self._close_at is None and ahead < SCORE_AT_MOST + FRAME
@@ -307,7 +307,7 @@ class Track:
         self._scoring = self._scored_any = True
         self.output.jobs.append(job)
 
-    def _receive_endpoints(self, events: list[EndpointEvent], *, called: bool = False) -> None:
+    def _receive_endpoints(self, events: list[EndpointEvent]) -> None:
         for event, following in zip_longest(events, events[1:]):
             if isinstance(event, SpeechStarted):
                 self._open_segment(event.start)
@@ -323,7 +323,7 @@ class Track:
             else:
                 goes_on = isinstance(following, SpeechStarted) and following.start == event.end
                 heard_until = event.end if goes_on else max(event.end, self._endpointer.position)
-                self._close_segment(self._open, event, heard_until, called=called)
+                self._close_segment(self._open, event, heard_until)
 
     def _open_segment(self, start: int) -> None:
         context, index, options = self._context, self._segments, self._context.options()
@@ -359,11 +359,9 @@ class Track:
         if self._diarization:
             self._diarization.receive_open(index, start)
 
-    def _close_segment(
-        self, recognition: Recognition, ended: SpeechEnded, heard_until: int, *, called: bool
-    ) -> None:  # fmt: skip
+    def _close_segment(self, recognition: Recognition, ended: SpeechEnded, heard_until: int) -> None:
         segment = recognition.receive_close(
-            ended.start, ended.end, heard_until=heard_until, noticed=self._endpointer.position, called=called
+            ended.start, ended.end, heard_until=heard_until, noticed=self._endpointer.position
         )
         self.output.closed.append(recognition)
         if self._diarization:

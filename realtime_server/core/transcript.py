@@ -25,7 +25,6 @@ class Settled:
     error: str | None = None  # why it failed, in words for the client
     eager: bool = False  # it was decoded in the pause that became its end
     noticed: int = 0  # samples judged when the segment's end was noticed
-    called: bool = False  # its client ended it, or fell silent: the end was not heard in the audio
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Audio may come faster than anybody speaks: a recording, or what a bad network he
 client's doing. So samples are also due: when they came, or when they could have been spoken behind those before them,
 whichever is later. Speaking is taken to be a tenth faster than it is, so that what a burst put off is made up for.
 And a client may fall silent, and only then end what it said: nothing of that was due before, and its final is as old as
-that end.
+that end. Which finals those are is told by where their ends were noticed: where the audio before that end is over.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import deque
 from realtime_server.core.segments import SAMPLE_RATE
 
 STEP_S = 0.05  # frames that come closer than this share a mark: it bounds the marks, and the error
+UNJUDGED = SAMPLE_RATE // 10  # samples, at most, that are not judged yet where audio ends; see Endpointer
 SPOKEN_S = 0.9 / SAMPLE_RATE  # per sample
 
 
@@ -56,17 +57,19 @@ class Receipts:
         self._base = self._starts.popleft()
         self.forget(0)
 
-    def age_s(self, sample: int, now_s: float, *, called: bool = False) -> float:
-        """How long ago this sample of the session was received; 0 for one that was not.
-
-        called: how long ago its client ended it, if that is less.
-        """
+    def age_s(self, sample: int, now_s: float) -> float:
+        """How long ago this sample of the session was received; 0 for one that was not."""
         position = self._base + sample
-        age_s = next((now_s - at_s for received, at_s, _ in self._marks if received >= position), 0.0)
-        if called:
-            ended_s = next((at_s for received, at_s in self._closes if received >= position), self._closed_s)
-            age_s = min(age_s, now_s - ended_s)
-        return age_s
+        return next((now_s - at_s for received, at_s, _ in self._marks if received >= position), 0.0)
+
+    def final_age_s(self, noticed: int, now_s: float) -> float:
+        """How old a final is whose end was noticed when this sample of the session was judged.
+
+        Where nothing came after that sample before the client ended what it had said, it is as old as that end.
+        """
+        position, age_s = self._base + noticed, self.age_s(noticed, now_s)
+        ended = (at_s for received, at_s in self._closes if position <= received < position + UNJUDGED)
+        return min(age_s, now_s - next(ended, now_s - age_s))
 
     def late_s(self, sample: int, now_s: float) -> float:
         """For how long this sample of the session has been due; 0 for one that is not."""

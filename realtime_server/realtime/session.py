@@ -251,25 +251,24 @@ class RealtimeASRSession:
             case m.PartialChanged():
                 age_s = self._receipts.age_s(event.end, now_s)
                 if event.text:
-                    self._observe_text("partial", event.end, now_s)
+                    self._observe_text("partial", event.end, now_s, age_s)
                 event = replace(event, lag_ms=self._note_lag(age_s))
             case m.Progress():
                 event = replace(event, lag_ms=self._note_lag(self._receipts.age_s(event.upto, now_s)))
             case m.SegmentLocked() if any(s.text for s in event.sentences):
-                self._observe_text(
-                    "eager" if event.eager else "final", event.noticed, now_s, called=event.called
-                )
+                age_s = self._receipts.final_age_s(event.noticed, now_s)
+                self._observe_text("eager" if event.eager else "final", event.noticed, now_s, age_s)
             case m.Stopped():
                 p50, p95 = self._lags.quantile(0.5), self._lags.quantile(0.95)
                 event = replace(event, totals=replace(event.totals, lag_p50_ms=p50, lag_p95_ms=p95))
         self._receipts.forget(event.upto)
         return event
 
-    def _observe_text(self, kind: str, sample: int, now_s: float, *, called: bool = False) -> None:
-        """A text is told whose newest sound is this sample; called: behind which its client ended it."""
+    def _observe_text(self, kind: str, sample: int, now_s: float, age_s: float) -> None:
+        """A text of this age is told, whose newest sound is this sample."""
         self._dispatcher.lateness.receive_wait(TEXT, self._receipts.late_s(sample, now_s))
         if self._metrics:
-            self._metrics.observe_lag(kind, self._receipts.age_s(sample, now_s, called=called))
+            self._metrics.observe_lag(kind, age_s)
 
     def _note_lag(self, age_s: float) -> int:
         self._lags.add(1000 * age_s)

@@ -15,6 +15,7 @@ from realtime_server.core import messages as m
 from realtime_server.core.endpointing import EndpointingOptions
 from realtime_server.core.jobs import Decoded, DecodeJob, Priority
 from realtime_server.core.protocol import State
+from realtime_server.core.segments import to_samples
 from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.errors import EngineError, EngineTimeoutError
 from tests.audio import silence, speech_pattern, tone
@@ -714,14 +715,15 @@ def test_an_eager_final_is_hastened_when_its_end_is_confirmed(packet: int) -> No
     driver.answer(replace(eager, priority=Priority.FINAL), Decoded("one two"))
     (lock,) = driver.of(m.SegmentLocked)
     assert lock.eager
-    assert not lock.called
     assert 1000 < lock.sentences[0].end_ms < lock.noticed // 16 <= 2000
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "STOP", "stall", "lost"])
-def test_an_end_that_its_client_calls_is_told_from_one_that_is_heard(end: str) -> None:
+@pytest.mark.parametrize("length_s", [1.0, 1.0599])
+def test_an_end_that_its_client_calls_is_noticed_where_its_audio_ends(end: str, length_s: float) -> None:
     driver = started(settings=CLIENT)
-    driver.hear(tone(1.0))
+    audio = tone(length_s)
+    driver.hear(audio)
     if end == "stall":
         driver.protocol.receive_stall()
     elif end == "lost":
@@ -730,7 +732,7 @@ def test_an_end_that_its_client_calls_is_told_from_one_that_is_heard(end: str) -
         driver.say(end)
     driver.turn()
     (lock,) = driver.of(m.SegmentLocked)
-    assert lock.called
+    assert len(audio) - to_samples(100) < lock.noticed <= len(audio)
 
 
 def test_partials_that_were_due_and_not_asked_for_are_counted() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from realtime_server.realtime.receipts import STEP_S, Receipts
+from realtime_server.realtime.receipts import STEP_S, UNJUDGED, Receipts
 
 S = 16_000
 
@@ -78,14 +78,33 @@ def test_what_a_client_ended_is_as_old_as_that_end() -> None:
     receipts.receive_close(107.0)  # STOP, with nothing before it
     receipts.receive_audio(S, 110.0)
     receipts.receive_close(110.5)
-    assert receipts.age_s(S, 106.0) == 6.0, "an end that was heard"
-    assert receipts.age_s(S, 112.0, called=True) == 7.0
-    assert receipts.age_s(2 * S - 100, 112.0, called=True) == 1.5, "the last frame is not judged whole"
-    assert receipts.age_s(2 * S + 100, 112.0, called=True) == 0.0, "or is filled up"
+    assert receipts.age_s(S, 112.0) == 12.0, "of the sound itself"
+    assert receipts.final_age_s(S, 112.0) == 7.0
+    assert receipts.final_age_s(2 * S - UNJUDGED + 1, 112.0) == 1.5, "the last of it may not be judged"
     receipts.forget(S + 1)
     assert len(receipts._closes) == 1
+    assert receipts.final_age_s(2 * S, 112.0) == 1.5
     receipts.forget_all()
     assert not receipts._closes
+
+
+def test_a_final_whose_end_was_heard_is_as_old_as_its_sound() -> None:
+    receipts = begun()
+    for second in range(3):
+        receipts.receive_audio(S, 100.0 + second)
+    receipts.receive_close(110.0)
+    assert receipts.final_age_s(3 * S - UNJUDGED, 112.0) == 10.0
+    assert receipts.final_age_s(2 * S, 112.0) == 11.0
+    assert receipts.final_age_s(3 * S + 1, 112.0) == 0.0
+
+
+def test_where_its_end_is_forgotten_a_final_is_no_older_than_what_came_since() -> None:
+    receipts = begun()
+    receipts.receive_audio(S, 100.0)
+    receipts.receive_close(105.0)
+    receipts.receive_audio(S, 110.0)
+    receipts.forget(S + 1)
+    assert receipts.final_age_s(S, 112.0) == 2.0
 
 
 def begun() -> Receipts:
