@@ -7,6 +7,7 @@ machine are not counted: whoever can open them can do worse, and a proxy may sta
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
 
 from realtime_server.doors.visitors import is_local
@@ -50,10 +51,10 @@ class Stay:
 
 
 class Crowd:
-    """Counts the open connections of every sender. most: of one, 0 for any number.  local: this machine's, too."""
+    """Counts the open connections of every sender. most: of one, 0 for any number.  free: who may have any number."""
 
-    def __init__(self, most: int, *, local: bool = False) -> None:
-        self._most, self._local = most, local
+    def __init__(self, most: int, *, free: Callable[[str], bool] = is_local) -> None:
+        self._most, self._free = most, free
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -62,7 +63,7 @@ class Crowd:
 
     def enter(self, sender: str) -> Stay:
         """Count a connection that begins; it must be released when it ends."""
-        if not self._most or (is_local(sender) and not self._local):
+        if not self._most or self._free(sender):
             return Stay()
         if self._counts[sender] < self._most:
             return Stay(self._counts, sender)

@@ -22,7 +22,7 @@ from realtime_server.doors.rates import RateLimiter
 from realtime_server.doors.refusals import RefusalLog
 from realtime_server.doors.session_tokens import BAD, Minted, Signer, Wish
 from realtime_server.doors.tokens import RIGHTS, SESSION_PREFIX, Right, Token, Tokens
-from realtime_server.doors.visitors import Visitor
+from realtime_server.doors.visitors import Visitor, is_local
 from realtime_server.errors import RETRY_S, AdmissionError, ConfigurationError, FieldError
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ class DoorOptions:
 
     key: signs session tokens; None: one that ends with the process.  origins: of pages that are let in, beside the
     server's own.  named: see Origins; with tokens it is so in any case.  per_minute: handshakes and requests of one
-    address, 0 for any number.  connections: open at once of one address, 0 for any number.  local: count those from
-    this machine, too.  proxies: how many of ours a request has passed; their X-Forwarded-For is believed.
+    address, 0 for any number.  connections: open at once of one address, 0 for any number.
+    proxies: how many of ours a request has passed; their X-Forwarded-For is believed.
     """
 
     tokens: tuple[Token, ...] = ()
@@ -48,7 +48,6 @@ class DoorOptions:
     named: bool = False
     per_minute: int = 600
     connections: int = 256
-    local: bool = False
     proxies: int = 0
 
     def __post_init__(self) -> None:
@@ -101,11 +100,12 @@ class Door:
     """One for all ports of a server.
 
     clock: seconds, which only grow.  wall_clock: seconds since 1970, as other servers with the same key have them.
+    free: the senders who may have any number of connections.
     """
 
     def __init__(
         self, options: DoorOptions | None = None, *, clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] = time.time, free: Callable[[str], bool] = is_local,
     ) -> None:  # fmt: skip
         options = options or DoorOptions()
         self.proxies, self.origins = options.proxies, tuple(map(read_origin, options.origins))
@@ -114,7 +114,7 @@ class Door:
         self._signer = Signer(options.key or secrets.token_bytes(SHORTEST_KEY))
         self._origins = Origins(options.origins, named=options.named or bool(options.tokens))
         self._rates = RateLimiter(options.per_minute, clock)
-        self._crowd = Crowd(options.connections, local=options.local)
+        self._crowd = Crowd(options.connections, free=free)
         self._refusals = RefusalLog(clock)
         self._taken: Counter[str] = Counter()  # sessions, by the name of their token
 

@@ -48,7 +48,7 @@ def test_those_cut_off_are_not_counted() -> None:
 def test_this_machine_is_not_counted_unless_it_shall_be(sender: str) -> None:
     crowd = Crowd(1)
     assert all(crowd.enter(sender).error is None for _ in range(5))
-    crowd = Crowd(1, local=True)
+    crowd = Crowd(1, free=lambda sender: False)
     assert [crowd.enter(sender).error is None for _ in range(2)] == [True, False]
 
 

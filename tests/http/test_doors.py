@@ -26,7 +26,7 @@ from tests.doors.test_rates import Clock
 from tests.http.harness import LIVE, Files, serving
 from tests.http.process import TALK_WAV, TEXT
 from tests.realtime.harness import eventually, texts
-from tests.realtime.test_doors import LONG, ONE, OPTIONS, VIEWER, WRONG, crowd_in, server_log
+from tests.realtime.test_doors import LONG, ONE, OPTIONS, VIEWER, WRONG, counting, crowd_in, server_log
 
 LISTED, ELSEWHERE = "https://listed.example", "https://elsewhere.example"
 
@@ -255,7 +255,7 @@ async def test_tls(tmp_path: Path) -> None:
 
 async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    live = guarded(DoorOptions(connections=2, local=True))
+    live = replace(LIVE, door=counting(DoorOptions(connections=2)))
     async with serving(live=live) as files:
         port = int(files.url.rpartition(":")[2])
         async with files.websocket() as watching:
@@ -281,7 +281,7 @@ async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixt
 async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    live = guarded(DoorOptions(connections=1, local=True))
+    live = replace(LIVE, door=counting(DoorOptions(connections=1)))
     async with serving(live=live) as files, files.websocket() as client:
         port = int(files.url.rpartition(":")[2])
         await crowd_in(port, live.door, partial(monkeypatch.setattr, fair_h11, "TELLING_S"))

@@ -136,9 +136,14 @@ async def test_too_many_handshakes_of_one_address() -> None:
             pass
 
 
+def counting(options: DoorOptions) -> Door:
+    """A door that counts connections from this machine, too."""
+    return Door(options, free=lambda sender: False)
+
+
 async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    door = Door(DoorOptions(tokens=TOKENS, connections=2, local=True))
+    door = counting(DoorOptions(tokens=TOKENS, connections=2))
     async with serving(door=door) as service, service.client(**bearing(LONG)) as client:
         _, idle = await asyncio.open_connection("127.0.0.1", service.port)
         await eventually(lambda: door._crowd._counts.total() == 2)
@@ -160,7 +165,7 @@ async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixt
 async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    door = Door(DoorOptions(connections=1, local=True))
+    door = counting(DoorOptions(connections=1))
     async with serving(door=door) as service, service.client() as client:
         await crowd_in(service.port, door, partial(monkeypatch.setattr, fair_connection, "TELLING_S"))
         assert refused_total(service, "connections") == 2 * SPARE + 1
@@ -187,7 +192,7 @@ async def crowd_in(port: int, door: Door, tell_for: Callable[[float], None]) -> 
 
 @needs_methods
 async def test_one_too_many_that_asks_for_no_body_gets_none() -> None:
-    async with serving(door=Door(DoorOptions(connections=1, local=True))) as service, service.client():
+    async with serving(door=counting(DoorOptions(connections=1))) as service, service.client():
         get, head = await ask(service, "/health"), await ask(service, "/health", "HEAD")
         assert (get.status, head.status) == (429, 429)
         assert head.headers["content-length"] == str(len(get.body))
