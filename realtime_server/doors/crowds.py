@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 
 from realtime_server.doors.visitors import is_local
@@ -24,21 +25,16 @@ class Stay:
     """
 
     def __init__(
-        self, counts: Counter[str] | None = None, sender: str = "", *, error: AdmissionError | None = None,
-        cut: bool = False,
+        self, leave: Callable[[], None] | None = None, *, error: AdmissionError | None = None, cut: bool = False
     ) -> None:  # fmt: skip
         self.error, self.cut = error, cut
-        self._counts, self._sender = counts, sender
-        if counts is not None:
-            counts[sender] += 1
+        self._leave = leave  # what takes it out of the count it is in
 
     def release(self) -> None:
         """It is closed."""
-        if self._counts is not None:
-            self._counts[self._sender] -= 1
-            if not self._counts[self._sender]:
-                del self._counts[self._sender]
-        self._counts = None
+        leave, self._leave = self._leave, None
+        if leave:
+            leave()
 
     def __enter__(self) -> Stay:
         """See the class."""
@@ -65,9 +61,16 @@ class Crowd:
         """Count a connection that begins; it must be released when it ends."""
         if not self._most or self._free(sender):
             return Stay()
-        if self._counts[sender] < self._most:
-            return Stay(self._counts, sender)
-        words = f"your address has {self._most} connections open already, which is all that it may have"
-        error = AdmissionError(f"{words}; close some, or try again later", "connections", RETRY_S)
-        cut = self._counts[sender] >= self._most + SPARE
-        return Stay(None if cut else self._counts, sender, error=error, cut=cut)
+        before, error = self._counts[sender], None
+        if before >= self._most:
+            words = f"your address has {self._most} connections open already, which is all that it may have"
+            error = AdmissionError(f"{words}; close some, or try again later", "connections", RETRY_S)
+        if before >= self._most + SPARE:
+            return Stay(error=error, cut=True)
+        self._counts[sender] += 1
+        return Stay(partial(self._leave, sender), error=error)
+
+    def _leave(self, sender: str) -> None:
+        self._counts[sender] -= 1
+        if not self._counts[sender]:
+            del self._counts[sender]
