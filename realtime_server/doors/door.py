@@ -130,12 +130,16 @@ class Door:
             raise ConfigurationError("whether tokens are needed is decided at the start")
         self._tokens = changed
 
-    def arrive(self, visitor: Visitor, *, known: bool) -> Stay:
-        """Count a connection from its beginning, or where proxies are trusted once its sender is known by its headers.
+    def arrive_by_address(self, visitor: Visitor) -> Stay:
+        """Count a connection that begins; behind proxies, whose address it has, that is left to `arrive_by_headers`.
 
         If what is returned has an error, that is the answer to whatever is asked.
         """
-        return self._crowd.enter(visitor.sender(self.proxies)) if known == bool(self.proxies) else Stay()
+        return Stay() if self.proxies else self._crowd.enter(visitor.sender(0))
+
+    def arrive_by_headers(self, visitor: Visitor) -> Stay | None:
+        """Count a connection whose sender proxies name; None without proxies, for it was counted by its address."""
+        return self._crowd.enter(visitor.sender(self.proxies)) if self.proxies else None
 
     def admit(self, visitor: Visitor, right: Right, session: str | None = None) -> Pass:
         """Let somebody in who wants to use a right, for `view` on that session. Raises AdmissionError."""

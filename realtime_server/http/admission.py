@@ -68,9 +68,10 @@ class Guard:
         visitor = visitor_of(HTTPConnection(scope))
         with ExitStack() as place:
             try:
-                stay = place.enter_context(self._reception.arrivals.receive_visitor(visitor))
-                if stay.error:
-                    raise stay.error
+                if stay := self._reception.arrivals.receive_visitor(visitor):
+                    place.enter_context(stay)
+                    if stay.error:
+                        raise stay.error
                 if not is_open:
                     self._admit(visitor, scope, place)
             except AdmissionError as error:

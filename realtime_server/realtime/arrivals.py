@@ -7,6 +7,7 @@ import asyncio
 from realtime_server.doors.crowds import Stay
 from realtime_server.doors.door import Door
 from realtime_server.doors.visitors import Visitor
+from realtime_server.errors import AdmissionError
 from realtime_server.metrics import Metrics
 
 
@@ -20,15 +21,18 @@ class Arrivals:
         """One was accepted: whose it is, its address says, unless proxies stand between."""
         # None, or of another kind, where it is not of the internet.
         peer = transport.get_extra_info("peername")
-        return self._note(Visitor(str(peer[0]) if isinstance(peer, tuple) else ""), known=False)
-
-    def receive_visitor(self, visitor: Visitor) -> Stay:
-        """The head of its request was read, in which proxies say whose it is."""
-        return self._note(visitor, known=True)
-
-    def _note(self, visitor: Visitor, *, known: bool) -> Stay:
-        stay = self._door.arrive(visitor, known=known)
-        if stay.error:
-            self._metrics.count_refused(stay.error.reason)
-            self._door.tell_refused(visitor, stay.error)
+        visitor = Visitor(str(peer[0]) if isinstance(peer, tuple) else "")
+        stay = self._door.arrive_by_address(visitor)
+        self._note(visitor, stay.error)
         return stay
+
+    def receive_visitor(self, visitor: Visitor) -> Stay | None:
+        """The head of its request was read, in which proxies say whose it is; None without proxies."""
+        stay = self._door.arrive_by_headers(visitor)
+        self._note(visitor, stay.error if stay else None)
+        return stay
+
+    def _note(self, visitor: Visitor, error: AdmissionError | None) -> None:
+        if error:
+            self._metrics.count_refused(error.reason)
+            self._door.tell_refused(visitor, error)

@@ -51,31 +51,29 @@ class FairConnection(BoundsPongs, ServerConnection):
         self, protocol: ServerProtocol, server: Server, *, arrivals: Arrivals, **options: Any
     ) -> None:  # the rest is the library's, and differs from version to version
         super().__init__(protocol, server, **options)
-        self._arrivals, self._stays = arrivals, list[Stay]()
+        self._arrivals, self._stay = arrivals, Stay()
         self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         super().connection_made(transport)
-        stay = self._arrivals.receive_connection(transport)
-        self._stays.append(stay)
-        if stay.cut:
+        self._stay = self._arrivals.receive_connection(transport)
+        if self._stay.cut:
             self.transport.abort()
-        elif stay.error:
+        elif self._stay.error:
             self._ending = asyncio.get_running_loop().call_later(TELLING_S, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        for stay in self._stays:
-            stay.release()
+        self._stay.release()
         if self._ending:
             self._ending.cancel()
         super().connection_lost(exc)
 
     def check_crowd(self, visitor: Visitor) -> AdmissionError | None:
         """What to say if this is one too many of that visitor, who sent the request; else None."""
-        self._stays.append(self._arrivals.receive_visitor(visitor))
-        return next((stay.error for stay in self._stays if stay.error), None)
+        self._stay = self._arrivals.receive_visitor(visitor) or self._stay
+        return self._stay.error
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Close, and say why as far as there is room."""

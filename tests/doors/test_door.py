@@ -37,14 +37,12 @@ def refused(door: Door, visitor: Visitor, **asked: str) -> AdmissionError:
 def test_a_connection_is_counted_once_when_its_sender_is_known(proxies: int) -> None:
     door = Door(DoorOptions(connections=1, proxies=proxies))
     visitor = Visitor("192.0.2.9", forwarded=("192.0.2.1",))
-    for known in (False, True) * 3:
-        door.arrive(visitor, known=known)
-    assert [door.arrive(visitor, known=known).error is None for known in (False, True)] == [
-        bool(proxies),
-        not proxies,
-    ]
     elsewhere = Visitor("192.0.2.9", forwarded=("192.0.2.2",))
-    assert (door.arrive(elsewhere, known=bool(proxies)).error is None) == bool(proxies)
+    for who, full in ((visitor, False), (visitor, True), (elsewhere, not proxies)):
+        by_address, by_headers = door.arrive_by_address(who), door.arrive_by_headers(who)
+        assert (by_headers is None) == (not proxies)
+        assert bool(by_address.error) == (full and not proxies)
+        assert bool(by_headers and by_headers.error) == (full and bool(proxies))
 
 
 def mint(door: Door, visitor: Visitor, wish: Wish) -> Minted:
