@@ -234,7 +234,7 @@ async def _listen_for_files(
     live = LiveService(
         port=live_port, page=find_resource(PAGE), state=server.state, why_not_ready=server.why_not_ready,
         busy=lambda: bool(server.hub.sessions), metrics=server.metrics, gallery=server.gallery,
-        door=server.door, tls=server.tls, taps=Taps(server, settings.calls),
+        reception=server.reception, tls=server.tls, taps=Taps(server, settings.calls),
     )  # fmt: skip
     names = model_names(settings.engine)
     files = build(server.dispatcher, scorer, embedder, settings.session, settings.http, live, names)

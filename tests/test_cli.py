@@ -96,6 +96,7 @@ async def test_recordings_are_counted_in_the_metrics_of_the_live_service(
     await _listen_for_files(settings, FakeScorer(), None, server, 1)
     (live,) = (part for part in built if hasattr(part, "why_not_ready"))
     assert live.metrics is server.metrics
+    assert live.reception is server.reception
 
 
 def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,54 +6,22 @@ as a connection of who asks, what is open to all, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from realtime_server.doors.door import Door, Pass
 from realtime_server.doors.paths import asked_for
-from realtime_server.doors.tokens import Right
 from realtime_server.doors.visitors import Visitor
 from realtime_server.errors import AdmissionError
 from realtime_server.http.errors import explain
-from realtime_server.metrics import Metrics
-from realtime_server.realtime.arrivals import Arrivals
+from realtime_server.realtime.reception import Reception
 
 # The pages have no secrets, and bring the token; health checks come from machines that have none. /ready and /tokens
 # look at the door by themselves.
 OPEN = frozenset({"/", "/overlay", "/overlay.html", "/docs", "/openapi.json", "/health", "/ready", "/tokens"})
 CALLS = "/twilio"  # a WebSocket that shows its token in its first messages, and looks at the door by itself
-
-
-class Reception:
-    """The door, and who keeps count of those who were refused."""
-
-    def __init__(self, door: Door, metrics: Metrics) -> None:
-        self.door, self._metrics = door, metrics
-        self.arrivals = Arrivals(door, metrics)
-
-    @contextmanager
-    def noting(self, visitor: Visitor) -> Iterator[None]:
-        """Count and log an AdmissionError that leaves the block."""
-        try:
-            yield
-        except AdmissionError as error:
-            self._metrics.count_refused(error.reason)
-            self.door.tell_refused(visitor, error)
-            raise
-
-    def admit(self, visitor: Visitor, right: Right, session: str | None = None) -> Pass:
-        """Let somebody in. Raises AdmissionError."""
-        with self.noting(visitor):
-            return self.door.admit(visitor, right, session)
-
-    def try_place(self, visitor: Visitor) -> None:
-        """Raise AdmissionError if that visitor could not begin a session now."""
-        with self.noting(visitor):
-            self.door.take_place(self.door.admit(visitor, "transcribe", visitor.session)).release()
 
 
 class Guard:
@@ -68,7 +36,7 @@ class Guard:
         visitor = visitor_of(HTTPConnection(scope))
         with ExitStack() as place:
             try:
-                if stay := self._reception.arrivals.receive_visitor(visitor):
+                if stay := self._reception.receive_visitor(visitor):
                     place.enter_context(stay)
                     if stay.error:
                         raise stay.error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.websockets import WebSocket
 
 from realtime_server import __version__
-from realtime_server.doors.door import Door
 from realtime_server.errors import RealtimeServerError
-from realtime_server.http.admission import CALLS, Guard, Reception, came_encrypted, visitor_of
+from realtime_server.http.admission import CALLS, Guard, came_encrypted, visitor_of
 from realtime_server.http.asr import AsrApi
 from realtime_server.http.collecting import FilesCollector
 from realtime_server.http.docs_page import docs_page
@@ -34,6 +33,7 @@ from realtime_server.http.websocket import serve_websocket
 from realtime_server.metrics import CONTENT_TYPE as METRICS_TYPE
 from realtime_server.metrics import Metrics
 from realtime_server.realtime.http_answers import PageTexts, page_policy
+from realtime_server.realtime.reception import Reception
 from realtime_server.realtime.viewers import Gallery
 
 TITLE = "realtime-server: recordings"
@@ -51,8 +51,8 @@ class LiveService:
     """What is known here of the live service beside this one.
 
     state, why_not_ready: what its own /health and /ready tell.  busy: whether anybody speaks.  metrics: what its
-    own /metrics tells; told of the jobs of recordings, too.  gallery: who views its sessions.  door: who may come in,
-    on both ports.  tls: as on its own port.  taps: lets telephone calls in; None: none come.
+    own /metrics tells; told of the jobs of recordings, too.  gallery: who views its sessions.  reception: who may come
+    in, on both ports.  tls: as on its own port.  taps: lets telephone calls in; None: none come.
     """
 
     port: int
@@ -62,7 +62,7 @@ class LiveService:
     busy: Callable[[], bool]
     metrics: Metrics
     gallery: Gallery
-    door: Door = field(default_factory=Door)
+    reception: Reception
     tls: ssl.SSLContext | None = None
     taps: Taps | None = None
 
@@ -74,19 +74,19 @@ def make_app(service: FileService, live: LiveService, names: Sequence[str]) -> F
         title=TITLE, description=ABOUT, version=__version__, docs_url=None, redoc_url=None,
         telemetry=NO_TELEMETRY,
     )  # fmt: skip
-    reception = Reception(live.door, live.metrics)
+    reception = live.reception
     app.add_middleware(Guard, reception=reception)
-    if live.door.origins:
+    if reception.door.origins:
         # Outermost: browsers ask for leave without a token, and their pages may read why one is refused.
         app.add_middleware(
-            CORSMiddleware, allow_origins=live.door.origins, allow_methods=["GET", "POST"],
+            CORSMiddleware, allow_origins=reception.door.origins, allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"], expose_headers=["X-Notes", "Retry-After"],
         )  # fmt: skip
     app.include_router(TokensApi(reception).router)
     app.include_router(SessionsApi(live.gallery).router)
     app.include_router(AsrApi(service).router)
     app.include_router(OpenAIApi(service, names).router)
-    _add_pages(app, Pages(app, service, live, reception))
+    _add_pages(app, Pages(app, service, live))
 
     @app.websocket("/ws")
     async def recordings(websocket: WebSocket) -> None:
@@ -107,10 +107,8 @@ def make_app(service: FileService, live: LiveService, names: Sequence[str]) -> F
 class Pages:
     """What is read rather than asked for."""
 
-    def __init__(
-        self, app: FastAPI, service: FileService, live: LiveService, reception: Reception
-    ) -> None:  # fmt: skip
-        self._app, self._service, self._live, self._reception = app, service, live, reception
+    def __init__(self, app: FastAPI, service: FileService, live: LiveService) -> None:
+        self._app, self._service, self._live = app, service, live
         texts = PageTexts.read(live.page)
         self._microphone, self._overlay = map(_page, (texts.microphone, texts.overlay))
 
@@ -125,7 +123,7 @@ class Pages:
         """
         visitor = visitor_of(request)
         if visitor.asks_for_himself:
-            self._reception.try_place(visitor)
+            self._live.reception.try_place(visitor)
         why = self._live.why_not_ready()
         status = HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK
         return JSONResponse({"ready": not why, "reason": why, **self._state()}, status, PUBLIC)
@@ -146,7 +144,7 @@ class Pages:
         """Show the page, which talks to the live service: its address is a parameter."""
         if "server" in request.query_params:
             return self._microphone
-        scheme = "wss" if came_encrypted(request, self._live.door.proxies) else "ws"
+        scheme = "wss" if came_encrypted(request, self._live.reception.door.proxies) else "ws"
         host = request.url.hostname or "localhost"
         server = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._live.port}/"
         return RedirectResponse(f"/?{urlencode({**request.query_params, 'server': server})}")

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from realtime_server.doors.crowds import TELLING_S, Stay
 from realtime_server.http.errors import RequestError, explain
-from realtime_server.realtime.arrivals import Arrivals
+from realtime_server.realtime.reception import Reception
 
 PIECE = 4096  # bytes
 HEAD_S = 20.0
@@ -39,9 +39,9 @@ class FairH11(H11Protocol):
 
     head_s = HEAD_S
 
-    def __init__(self, *, arrivals: Arrivals, **options: Any) -> None:  # uvicorn's
+    def __init__(self, *, reception: Reception, **options: Any) -> None:  # uvicorn's
         super().__init__(**options)
-        self._arrivals, self._stay = arrivals, Stay()
+        self._reception, self._stay = reception, Stay()
         self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -52,7 +52,7 @@ class FairH11(H11Protocol):
         self._half_closed = False  # the client sends no more
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
-        self._stay = self._arrivals.receive_connection(transport)
+        self._stay = self._reception.receive_connection(transport)
         if self._stay.cut:
             transport.abort()
         elif self._stay.error:

@@ -30,7 +30,7 @@ from realtime_server.http.taps import Taps
 from realtime_server.http.unread import DropsUnread
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
-from realtime_server.realtime.arrivals import Arrivals
+from realtime_server.realtime.reception import Reception
 
 GRACE_S = 2.0  # for requests that were cancelled to tell their clients
 LEFT_S = 1  # for connections without a request, at the end
@@ -44,7 +44,7 @@ class HttpServer:
     """Serves the application; start() and stop() once each."""
 
     def __init__(
-        self, service: FileService, reader: AudioReader, app: FastAPI, arrivals: Arrivals,
+        self, service: FileService, reader: AudioReader, app: FastAPI, reception: Reception,
         tls: ssl.SSLContext | None = None, taps: Taps | None = None,
     ) -> None:  # fmt: skip
         self._service, self._reader, self._options = service, reader, service.options
@@ -58,7 +58,7 @@ class HttpServer:
         )  # fmt: skip
         config.load()
         config.ssl = tls
-        self._server = _Server(config, arrivals)
+        self._server = _Server(config, reception)
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
@@ -93,9 +93,9 @@ class _Server(uvicorn.Server):
 
     handshake_s = HANDSHAKE_S
 
-    def __init__(self, config: uvicorn.Config, arrivals: Arrivals) -> None:
+    def __init__(self, config: uvicorn.Config, reception: Reception) -> None:
         super().__init__(config)
-        self._arrivals = arrivals
+        self._reception = reception
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
 
@@ -111,7 +111,7 @@ class _Server(uvicorn.Server):
 
         def connect() -> asyncio.Protocol:
             return FairH11(
-                arrivals=self._arrivals, config=config, server_state=self.server_state,
+                reception=self._reception, config=config, server_state=self.server_state,
                 app_state=self.lifespan.state,
             )  # fmt: skip
 
@@ -149,8 +149,7 @@ def build(
     )
     reader = AudioReader(options.limits)
     service = FileService(transcriber, reader, engine.capabilities, settings, options)
-    arrivals = Arrivals(live.door, live.metrics)
-    return HttpServer(service, reader, make_app(service, live, names), arrivals, live.tls, live.taps)
+    return HttpServer(service, reader, make_app(service, live, names), live.reception, live.tls, live.taps)
 
 
 def listen(host: str, port: int) -> list[socket.socket]:

@@ -22,12 +22,13 @@ from realtime_server.core.call_messages import CallStarted, CallStopped, Media, 
 from realtime_server.core.call_start import name_of, start_command
 from realtime_server.doors.visitors import Visitor
 from realtime_server.errors import AdmissionError, BusyError, FieldError
-from realtime_server.http.admission import Reception, visitor_of
+from realtime_server.http.admission import visitor_of
 from realtime_server.http.call_files import CallFile
 from realtime_server.http.errors import RequestError, explain, stopping
 from realtime_server.http.options import CallOptions
 from realtime_server.http.webhooks import Delivery
 from realtime_server.realtime.patience import happens
+from realtime_server.realtime.reception import Reception
 from realtime_server.realtime.session import RealtimeASRSession
 
 logger = logging.getLogger(__name__)

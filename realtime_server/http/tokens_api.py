@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response
 
 from realtime_server.doors.session_tokens import LONGEST_S, MINTABLE, TTL_S, Wish
 from realtime_server.errors import FieldError
-from realtime_server.http.admission import Reception, visitor_of
+from realtime_server.http.admission import visitor_of
 from realtime_server.http.errors import RequestError
+from realtime_server.realtime.reception import Reception
 
 BODY_BYTES, BODY_S = 4096, 10.0
 SCHEMA = {

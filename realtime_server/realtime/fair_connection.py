@@ -19,7 +19,7 @@ from websockets.server import ServerProtocol
 from realtime_server.doors.crowds import TELLING_S, Stay
 from realtime_server.doors.visitors import Visitor
 from realtime_server.errors import AdmissionError
-from realtime_server.realtime.arrivals import Arrivals
+from realtime_server.realtime.reception import Reception
 
 logger = logging.getLogger(__name__)
 
@@ -48,16 +48,16 @@ class FairConnection(BoundsPongs, ServerConnection):
     """A connection of the live port."""
 
     def __init__(
-        self, protocol: ServerProtocol, server: Server, *, arrivals: Arrivals, **options: Any
+        self, protocol: ServerProtocol, server: Server, *, reception: Reception, **options: Any
     ) -> None:  # the rest is the library's, and differs from version to version
         super().__init__(protocol, server, **options)
-        self._arrivals, self._stay = arrivals, Stay()
+        self._reception, self._stay = reception, Stay()
         self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         super().connection_made(transport)
-        self._stay = self._arrivals.receive_connection(transport)
+        self._stay = self._reception.receive_connection(transport)
         if self._stay.cut:
             self.transport.abort()
         elif self._stay.error:
@@ -72,7 +72,7 @@ class FairConnection(BoundsPongs, ServerConnection):
 
     def check_crowd(self, visitor: Visitor) -> AdmissionError | None:
         """What to say if this is one too many of that visitor, who sent the request; else None."""
-        self._stay = self._arrivals.receive_visitor(visitor) or self._stay
+        self._stay = self._reception.receive_visitor(visitor) or self._stay
         return self._stay.error
 
     async def close(self, code: int = 1000, reason: str = "") -> None:

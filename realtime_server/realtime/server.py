@@ -41,7 +41,6 @@ from realtime_server.errors import (
 )
 from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.realtime.addresses import ToView, read_address
-from realtime_server.realtime.arrivals import Arrivals
 from realtime_server.realtime.connection import SessionConnection
 from realtime_server.realtime.dispatch import Dispatcher
 from realtime_server.realtime.fair_connection import FairConnection
@@ -58,6 +57,7 @@ from realtime_server.realtime.http_answers import (
 )
 from realtime_server.realtime.hub import Hub
 from realtime_server.realtime.options import Clocks, ServerOptions
+from realtime_server.realtime.reception import Reception
 from realtime_server.realtime.session import RealtimeASRSession
 from realtime_server.realtime.viewers import Gallery, LiveSocket, Viewing
 
@@ -90,7 +90,7 @@ class RealtimeServer:
         self.gallery = Gallery(self.hub.archive, options)
         self.health = Health()
         self.metrics = Metrics(self._snapshot)
-        self.arrivals = Arrivals(self.door, self.metrics)
+        self.reception = Reception(self.door, self.metrics)
         self.dispatcher = Dispatcher(engine, clocks, self.metrics, options.late_s)
         self._engine, self._scorer, self._embedder = engine, scorer, embedder
         self._settings, self._options = settings, options
@@ -114,7 +114,7 @@ class RealtimeServer:
         quiet = logging.getLogger(f"{__name__}.websockets")
         quiet.setLevel(logging.CRITICAL)
         # The library calls it; that it need be no class is said in its documentation only.
-        connect = cast(type[ServerConnection], partial(FairConnection, arrivals=self.arrivals))
+        connect = cast(type[ServerConnection], partial(FairConnection, reception=self.reception))
         try:
             self._server = await serve(
                 self._handle, options.host, options.port,
@@ -290,8 +290,7 @@ class RealtimeServer:
 
     def _turn_away(self, visitor: Visitor, error: AdmissionError) -> Response:
         """Answer somebody who is not let in."""
-        self.metrics.count_refused(error.reason)
-        self.door.tell_refused(visitor, error)
+        self.reception.note_refused(visitor, error)
         return respond_refused(error)
 
     def _refusal(self) -> tuple[str, str] | None:

@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 
 from realtime_server.core.counts import SessionCounts
 from realtime_server.core.settings import SessionSettings
+from realtime_server.doors.door import Door
 from realtime_server.engines.base import Embedder, Engine, Scorer
 from realtime_server.engines.fake import FakeEngine, FakeScorer
 from realtime_server.http.app import LiveService, make_app
@@ -26,8 +27,8 @@ from realtime_server.metrics import Metrics, Snapshot
 from realtime_server.offline.audio_reader import AudioReader
 from realtime_server.offline.transcriber import Transcriber
 from realtime_server.realtime.archive import Archive
-from realtime_server.realtime.arrivals import Arrivals
 from realtime_server.realtime.options import ServerOptions
+from realtime_server.realtime.reception import Reception
 from realtime_server.realtime.viewers import Gallery
 from realtime_server.resources import find_resource
 from tests.http.process import TALK_WAV, upload
@@ -38,14 +39,16 @@ SNAPSHOT = Snapshot(
     engine_up=True, engine_silent_s=0.0,
     late=False,
 )  # fmt: skip
+METRICS = Metrics(lambda: SNAPSHOT)
 LIVE = LiveService(
     port=10_095,
     page=find_resource("static/client_mic.html"),
     state=lambda: {"engine": "fake"},
     why_not_ready=lambda: None,
     busy=lambda: False,
-    metrics=Metrics(lambda: SNAPSHOT),
+    metrics=METRICS,
     gallery=Gallery(Archive(0.0, time.monotonic), ServerOptions()),
+    reception=Reception(Door(), METRICS),
 )
 
 
@@ -96,11 +99,12 @@ async def serving(
     options = replace(options or HttpOptions(), port=0)
     settings = settings or SessionSettings(speakers=embedder is not None)
     reader = AudioReader(options.limits)
-    live = replace(live, metrics=Metrics(lambda: SNAPSHOT))
+    metrics = Metrics(lambda: SNAPSHOT)
+    live = replace(live, metrics=metrics, reception=Reception(live.reception.door, metrics))
     transcriber = Transcriber(engine, scorer or FakeScorer(), embedder, observe=live.metrics.observe_job)
     service = FileService(transcriber, reader, engine.capabilities, settings, options)
-    app, arrivals = make_app(service, live, ("fake",)), Arrivals(live.door, live.metrics)
-    server = HttpServer(service, reader, app, arrivals, live.tls, live.taps)
+    app = make_app(service, live, ("fake",))
+    server = HttpServer(service, reader, app, live.reception, live.tls, live.taps)
     port = await server.start()
     url = f"{'https' if live.tls else 'http'}://127.0.0.1:{port}"
     http = httpx2.AsyncClient(base_url=url, timeout=HANGS_S, verify=verify)

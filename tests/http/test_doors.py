@@ -20,6 +20,7 @@ from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.http import fair_h11
 from realtime_server.http.app import LiveService
 from realtime_server.http.tokens_api import BODY_BYTES
+from realtime_server.realtime.reception import Reception
 from tests.audio import tone
 from tests.certificates import make_certificate, trusting
 from tests.doors.test_rates import Clock
@@ -31,8 +32,12 @@ from tests.realtime.test_doors import LONG, ONE, OPTIONS, VIEWER, WRONG, countin
 LISTED, ELSEWHERE = "https://listed.example", "https://elsewhere.example"
 
 
+def behind(door: Door) -> LiveService:
+    return replace(LIVE, reception=Reception(door, LIVE.metrics))
+
+
 def guarded(options: DoorOptions = OPTIONS, **clocks: Clock) -> LiveService:
-    return replace(LIVE, door=Door(options, **clocks))
+    return behind(Door(options, **clocks))
 
 
 def bearing(token: str) -> dict[str, str]:
@@ -255,12 +260,12 @@ async def test_tls(tmp_path: Path) -> None:
 
 async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    live = replace(LIVE, door=counting(DoorOptions(connections=2)))
+    live = behind(counting(DoorOptions(connections=2)))
     async with serving(live=live) as files:
         port = int(files.url.rpartition(":")[2])
         async with files.websocket() as watching:
             _, idle = await asyncio.open_connection("127.0.0.1", port)
-            await eventually(lambda: live.door._crowd._counts.total() == 2)
+            await eventually(lambda: live.reception.door._crowd._counts.total() == 2)
             for path in ("/health", "/v1/models"):
                 answer = await files.http.get(path)
                 assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
@@ -270,21 +275,21 @@ async def test_too_many_connections_of_one_address(caplog: pytest.LogCaptureFixt
                     pass
             assert refused.value.response.status_code == 429
             idle.close()
-            await eventually(lambda: live.door._crowd._counts.total() == 1)
+            await eventually(lambda: live.reception.door._crowd._counts.total() == 1)
             assert (await files.http.get("/health")).status_code == 200
             assert watching.connection.close_code is None
         await files.http.aclose()
-        await eventually(lambda: not len(live.door._crowd))
+        await eventually(lambda: not len(live.reception.door._crowd))
     assert server_log(caplog).count("has 2 connections open already") == 1
 
 
 async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    live = replace(LIVE, door=counting(DoorOptions(connections=1)))
+    live = behind(counting(DoorOptions(connections=1)))
     async with serving(live=live) as files, files.websocket() as client:
         port = int(files.url.rpartition(":")[2])
-        await crowd_in(port, live.door, partial(monkeypatch.setattr, fair_h11, "TELLING_S"))
+        await crowd_in(port, live.reception.door, partial(monkeypatch.setattr, fair_h11, "TELLING_S"))
         assert client.connection.close_code is None
 
 
@@ -301,4 +306,4 @@ async def test_behind_a_proxy_each_address_has_its_own_requests() -> None:
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "connections")
             assert (await files.http.get(path, headers=bob)).status_code == 200
         running.cancel()
-        await eventually(lambda: not len(live.door._crowd))
+        await eventually(lambda: not len(live.reception.door._crowd))

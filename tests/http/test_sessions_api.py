@@ -55,7 +55,7 @@ async def both(
     options: ServerOptions = STAY, door: Door | None = None, settings: SessionSettings = FIXED
 ) -> AsyncIterator[Both]:
     async with serving_live(options=options, door=door, settings=settings) as live:
-        beside = replace(LIVE, gallery=live.server.gallery, door=live.server.door)
+        beside = replace(LIVE, gallery=live.server.gallery, reception=live.server.reception)
         async with serving(live=beside) as files:
             yield Both(live, files)
 

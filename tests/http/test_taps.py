@@ -72,7 +72,7 @@ async def exchange(
 ) -> AsyncIterator[Line]:  # fmt: skip
     async with live.serving(engine, settings=settings, options=server, door=door, clocks=clocks) as service:
         taps = Taps(service.server, options)
-        beside = replace(LIVE, taps=taps, door=service.server.door, gallery=service.server.gallery)
+        beside = replace(LIVE, taps=taps, reception=service.server.reception, gallery=service.server.gallery)
         async with serving(live=beside) as files:
             yield Line(service, files, taps)
 
