@@ -35,13 +35,16 @@ TCP_CLOSE = 7  # its first byte once the connection is no more
 
 
 class FairH11(H11Protocol):
-    """An HTTP connection; reads no more while it has pieces left."""
+    """An HTTP connection; reads no more while it has pieces left.
+
+    stay: another protocol, once it has taken this one's place, releases it at the end.
+    """
 
     head_s = HEAD_S
 
     def __init__(self, *, reception: Reception, **options: Any) -> None:  # uvicorn's
         super().__init__(**options)
-        self._reception, self._stay = reception, Stay()
+        self._reception, self.stay = reception, Stay()
         self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -52,25 +55,20 @@ class FairH11(H11Protocol):
         self._half_closed = False  # the client sends no more
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
-        self._stay = self._reception.receive_connection(transport)
-        if self._stay.cut:
+        self.stay = self._reception.receive_connection(transport)
+        if self.stay.cut:
             transport.abort()
-        elif self._stay.error:
+        elif self.stay.error:
             self.head_s = min(self.head_s, TELLING_S)
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_timing()
-        self._stay.release()
+        self.stay.release()
         if self._ending:
             self._ending.cancel()
         super().connection_lost(exc)
-
-    def hand_over(self) -> Stay:
-        """What another protocol, which takes this one's place, must release at the end."""
-        stay, self._stay = self._stay, Stay()
-        return stay
 
     # --- pieces -------------------------------------------------------------------------------------------
 
@@ -78,8 +76,8 @@ class FairH11(H11Protocol):
         """Take what was read, at once or in turns."""
         if self._refused:
             return
-        if self._stay.error:
-            self._refuse(explain(self._stay.error))
+        if self.stay.error:
+            self._refuse(explain(self.stay.error))
             return
         if not self._pieces and (len(data) <= PIECE or self._has_length()):
             super().data_received(data)

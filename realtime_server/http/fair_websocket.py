@@ -21,7 +21,8 @@ class FairWebSocket(BoundsPongs, WebSocketsSansIOProtocol):
         """Begin."""
         before = transport.get_protocol()
         assert isinstance(before, FairH11)
-        self._stay = before.hand_over()
+        # Should this one fail at the request, the other is still in its place, and releases it.
+        self._stay = before.stay
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, PermissionDeniedError, RateLimitError
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import InvalidMessage, InvalidStatus
 
 from realtime_server.doors.door import Door, DoorOptions
 from realtime_server.doors.tls import ServerTls
 from realtime_server.engines.fake import FakeEngine, Fault
 from realtime_server.http import fair_h11
 from realtime_server.http.app import LiveService
+from realtime_server.http.fair_websocket import FairWebSocket
 from realtime_server.http.tokens_api import BODY_BYTES
 from realtime_server.realtime.reception import Reception
 from tests.audio import tone
@@ -291,6 +292,21 @@ async def test_one_too_many_that_says_nothing_is_soon_closed_and_many_more_at_on
         port = int(files.url.rpartition(":")[2])
         await crowd_in(port, live.reception.door, partial(monkeypatch.setattr, fair_h11, "TELLING_S"))
         assert client.connection.close_code is None
+
+
+async def test_a_websocket_that_fails_as_it_begins_is_no_longer_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: FairWebSocket, data: bytes) -> None:
+        raise RuntimeError
+
+    live = behind(counting(DoorOptions()))
+    async with serving(live=live) as files:
+        monkeypatch.setattr(FairWebSocket, "data_received", fail)
+        with pytest.raises(InvalidMessage):
+            async with files.websocket():
+                pass
+        await eventually(lambda: not len(live.reception.door._crowd))
 
 
 async def test_behind_a_proxy_each_address_has_its_own_requests() -> None:
