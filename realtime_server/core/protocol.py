@@ -366,6 +366,7 @@ class SessionProtocol:
         segment, settled = recognition.segment, recognition.settled
         turns = recognition.turns or (Turn(segment.start, segment.end, None),)
         limits = self._settings.limits
+        # A session that has reached its limit ends; replacements make no longer what is still to be locked.
         most = LONGEST_REPLACED if self._transcript.characters < limits.characters else 0
         pieces = [
             # Only now: what stands for other words has no places in the text that was decoded.
