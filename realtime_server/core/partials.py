@@ -128,7 +128,8 @@ class PartialPlanner:
     def join_whole(self, text: str) -> str:
         """Return the whole text to show, now that the segment was decoded from its start, as this."""
         settled = join_texts(self._settled_texts)
-        last = max((end for _, end in word_ends(settled)), default=0)
+        words = word_ends(settled)
+        last = words[-1][1] if words else 0
         return continue_text(settled[:last], text)  # a window's end is no sentence's: its full stop may go
 
     def receive_failure(self) -> None:

@@ -39,17 +39,20 @@ class StableText:
         self.latest_end = 0  # sample up to which `latest` covers the audio
         self.stable = ""  # without the punctuation at its end, which moves with the end
         self._words: list[tuple[str, int]] = []  # of `latest`
+        self._known: list[str] = []  # the words of `stable`
         self._proven: deque[tuple[int, str]] = deque([(0, "")], maxlen=KEPT_PROVEN)
 
     def receive_partial(self, text: str, end: int) -> None:
         """Take the next partial, the segment's whole text up to sample `end`; then read the attributes."""
         before, after = self._words, word_ends(text)
-        common = _count_common([word for word, _ in before], [word for word, _ in after])
+        said = [word for word, _ in after]
+        common = _count_common([word for word, _ in before], said)
         agreed = text[: after[common - 1][1]] if common else ""
         if agreed.startswith(self.stable):
-            self.stable = agreed
-        elif _begins_with(agreed, self.stable):
-            self.stable = continue_text(self.stable, agreed)
+            self.stable, self._known = agreed, said[:common]
+        elif said[:common][: len(self._known)] == self._known:
+            self.stable = _continue(self.stable, self._known, agreed, after[:common])
+            self._known = said[:common]
         heard = min(self.latest_end, end)  # both partials heard what they agree on
         if 0 < common == len(before) == len(after):
             self._proven.append((heard, text))
@@ -62,7 +65,7 @@ class StableText:
         """What `latest` has after the stable text, or after the words that stand for it."""
         if self.latest.startswith(self.stable):
             return self.latest[len(self.stable) :]
-        return continue_text(self.stable, self.latest)[len(self.stable) :]
+        return _continue(self.stable, self._known, self.latest, self._words)[len(self.stable) :]
 
     def proven_until(self, end: int) -> str:
         """The latest proven text that covers no audio after sample `end`.
@@ -129,8 +132,12 @@ def continue_text(known: str, text: str) -> str:
     """
     if text.startswith(known) and is_word_edge(text, len(known)):
         return text
-    heard = word_ends(text)
-    count = _words_within(_words(known), [word for word, _ in heard])
+    return _continue(known, [word for word, _ in word_ends(known)], text, word_ends(text))
+
+
+def _continue(known: str, words: Sequence[str], text: str, heard: Sequence[tuple[str, int]]) -> str:
+    """Do so, where the words of both are known already and `text` does not begin with `known`."""
+    count = _words_within(words, [word for word, _ in heard])
     rest = text[heard[count - 1][1] :] if count else ""
     return known + rest if is_word_edge(known + rest, len(known)) else f"{known} {rest}"
 
@@ -154,16 +161,6 @@ def _count_common(one: Sequence[str], other: Sequence[str]) -> int:
     """How many first words are the same."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((count for count, (word, as_well) in pairs if word != as_well), min(len(one), len(other)))
-
-
-def _begins_with(text: str, words: str) -> bool:
-    """Whether the words of a text are the first of another, whatever punctuation is between them."""
-    known = _words(words)
-    return _words(text)[: len(known)] == known
-
-
-def _words(text: str) -> list[str]:
-    return [word for word, _ in word_ends(text)]
 
 
 def is_word_edge(text: str, position: int) -> bool:

@@ -17,6 +17,7 @@ from realtime_server.core.stabilization import (
     letters,
     recover,
     spoken_size,
+    word_ends,
 )
 
 PROVEN = "当然可以。目前我们已经完成了第一阶段的调查研究工作。"
@@ -104,6 +105,7 @@ def test_stable_text_only_grows_and_ends_between_words(partials: list[str]) -> N
         shorter = text.stable
         text.receive_partial(partial, n)
         assert text.stable.startswith(shorter)
+        assert text._known == [word for word, _ in word_ends(text.stable)]
         if partial.startswith(text.stable):
             assert text.stable + text.unstable == partial
         if text.stable != shorter:
