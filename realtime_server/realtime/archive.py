@@ -10,7 +10,9 @@ from realtime_server.realtime.event_log import EventLog
 
 MOST_ENDED = 256  # records of ended sessions
 MOST_SENTENCES = 100_000  # of them together
-MOST_CHARACTERS = 20_000_000  # of their texts together; words and times take several times as much, in proportion
+MOST_CHARACTERS = (
+    20_000_000  # of their texts together; words and times take several times as much, in proportion
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from realtime_server.core.settings import Limits, SessionSettings
 from realtime_server.core.setup import AudioFormat, Setup
 from realtime_server.doors.door import Door
 from realtime_server.errors import FieldError
+from realtime_server.http import slices
 from realtime_server.http.exports import Export, Speakers, snapshot
 from realtime_server.offline.formats import json_record
-from realtime_server.offline.steps import advance, finish
+from realtime_server.offline.steps import Steps, advance, finish
 from realtime_server.realtime.options import ServerOptions
 from tests.http.harness import LIVE, Files, serving
 from tests.realtime.harness import FIXED, HANGS_S, PATIENCE_S, SENTENCE, Client, Service, eventually
@@ -300,7 +301,15 @@ async def test_a_session_that_was_ended_says_so_in_its_transcripts() -> None:
         assert answer.json()["notes"] == [told]
 
 
-async def test_a_long_transcript_does_not_hold_back_a_short_one() -> None:
+async def test_a_long_transcript_does_not_hold_back_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Event()
+    tell = asyncio.get_running_loop().call_soon_threadsafe
+
+    def advance_and_tell(steps: Steps[str], for_s: float) -> tuple[str] | None:
+        tell(begun.set)
+        return advance(steps, for_s)
+
+    monkeypatch.setattr(slices, "advance", advance_and_tell)
     async with both() as service:
         done: list[str] = []
 
@@ -324,7 +333,7 @@ async def test_a_long_transcript_does_not_hold_back_a_short_one() -> None:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(2):
                     tasks.create_task(fetch("long"))
-                await asyncio.sleep(0.05)
+                await begun.wait()
                 tasks.create_task(fetch("short"))
         assert done == ["short", "long", "long"]
 
