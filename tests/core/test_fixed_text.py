@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from realtime_server.core.fixed_text import FixedText
 from realtime_server.core.stabilization import is_word_edge
+from tests.core.test_stabilization import words
 
 
 def after(*partials: str, rollback_chars: int = 8) -> FixedText:
@@ -79,11 +80,6 @@ def test_nothing_is_fixed_behind_a_segment_that_is_not_locked() -> None:
     assert (text.fixed, text.text) == ("one two", "one two three four five six")
     text.receive_locked(0, "One two three.")
     assert text.fixed == "one two three. four five"
-
-
-words = st.lists(
-    st.sampled_from([*"abc", "best", "times,", "don't", "天", "气。", "안녕", "สวัสดี", "."]), max_size=12
-)
 
 
 @st.composite
