@@ -310,7 +310,7 @@ class Files:
             self._written[path] = text
 
 
-def words_of(body: bytes) -> str:
+def words_of(body: bytes | bytearray) -> str:
     """Why a server refuses, in its own words."""
     text = body.decode("utf-8", "replace")
     with suppress(ValueError, LookupError, TypeError):
