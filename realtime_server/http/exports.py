@@ -56,7 +56,7 @@ class Speakers:
 
 def snapshot(record: Record) -> Transcription:
     """What was said so far; it does not change while the record does."""
-    notes = (f"the session was ended: {record.problem}",) if record.problem else ()
+    notes = (f"ended early: {record.problem}",) if record.problem else ()
     return Transcription(record.sentences, to_ms(record.upto), record.language, notes=notes)
 
 

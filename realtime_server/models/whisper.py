@@ -91,12 +91,15 @@ class Heard:
         return len(self.kept) < SPARSE_PER_S * self.seconds
 
 
-def context_s(samples: int) -> int:
+def context_s(samples: int, task: Task = "transcribe") -> int:
     """Seconds of encoder context for audio of this length; ValueError beyond the longest.
 
     The encoder costs 60 ms for 10 s and 500 ms for 30 s of context, however much of it is silence. With two
-    seconds of silence behind the audio, the text is as good as with 30 s; contexts of 10 s and less loop.
+    seconds of silence behind the audio, the text is as good as with 30 s; contexts of 10 s and less loop. Translations
+    loop in all but the longest.
     """
+    if task == "translate" and samples <= LONGEST_S * SAMPLE_RATE:
+        return LONGEST_S
     for longest_s, context in CONTEXTS_S:
         if samples <= longest_s * SAMPLE_RATE:
             return context

@@ -115,7 +115,7 @@ class WhisperNetwork:
     def recognise(self, jobs: Sequence[DecodeJob], wanted: Wanted = lambda _: True) -> list[Decoded | None]:
         """Texts of `jobs` in their order; None for a job that is not `wanted` any more at some stage."""
         encoded = {
-            n: self._encode(job, context_s(len(job.audio)))
+            n: self._encode(job, context_s(len(job.audio), job.options.task))
             for n, job in enumerate(jobs)
             if has_sound(job) and wanted(job)
         }
@@ -220,7 +220,7 @@ class WhisperNetwork:
         """The answer to a part of what was asked; what it says is less easily believed."""
         if not has_sound(job):
             return Decoded("", finish="gated")
-        item = self._encode(job, context_s(len(job.audio)), depth)
+        item = self._encode(job, context_s(len(job.audio), job.options.task), depth)
         return self._conclude(item, self._generate([item])[0])
 
     def _settled(self, item: Encoded, heard: Heard) -> Heard:

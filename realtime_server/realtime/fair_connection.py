@@ -4,6 +4,7 @@
   beyond that. Its messages are read on meanwhile, so reading cannot simply wait until everything is written: clients
   that send a whole recording first, and read afterwards, would wait for ever.
 - It counts from its beginning to its end; where its sender has too many, it has little time to ask, and is told so.
+- Who sends a recording to this port is told that it is the wrong one; the library would hang up without a word.
 - A close has room for a reason of 123 bytes. Reasons quote clients, so they are cut here, where they are sent.
 """
 
@@ -19,11 +20,13 @@ from websockets.server import ServerProtocol
 from realtime_server.doors.crowds import TELLING_S, Stay
 from realtime_server.doors.visitors import Visitor
 from realtime_server.errors import AdmissionError
+from realtime_server.realtime.http_answers import refuse_method
 from realtime_server.realtime.reception import Reception
 
 logger = logging.getLogger(__name__)
 
 MOST_UNTAKEN = 1 << 20  # bytes of answers to pings; those of a minute of one ping a second are under 8 kB
+WITH_BODY = (b"POST ", b"PUT ", b"PATCH ", b"DELETE ")  # requests as they begin
 REASON_BYTES = 123  # RFC 6455, 5.5: a control frame has 125, of which the code takes two
 
 
@@ -53,6 +56,17 @@ class FairConnection(BoundsPongs, ServerConnection):
         super().__init__(protocol, server, **options)
         self._reception, self._stay = reception, Stay()
         self._ending: asyncio.TimerHandle | None = None
+        self._begun = self._refused = False
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was read."""
+        if not self._begun and not self._stay.error and data.startswith(WITH_BODY):
+            self._refused = True
+            self.transport.write(refuse_method(data.partition(b" ")[0].decode()).serialize())
+            self._end_soon()  # not at once: what is unread then would take the answer with it
+        self._begun = True
+        if not self._refused:
+            super().data_received(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -61,7 +75,7 @@ class FairConnection(BoundsPongs, ServerConnection):
         if self._stay.cut:
             self.transport.abort()
         elif self._stay.error:
-            self._ending = asyncio.get_running_loop().call_later(TELLING_S, self.transport.abort)
+            self._end_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
@@ -69,6 +83,9 @@ class FairConnection(BoundsPongs, ServerConnection):
         if self._ending:
             self._ending.cancel()
         super().connection_lost(exc)
+
+    def _end_soon(self) -> None:
+        self._ending = asyncio.get_running_loop().call_later(TELLING_S, self.transport.abort)
 
     def check_crowd(self, visitor: Visitor) -> AdmissionError | None:
         """What to say if this is one too many of that visitor, who sent the request; else None."""

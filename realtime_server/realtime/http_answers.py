@@ -68,9 +68,7 @@ class HttpAnswers:
         """Return the response to a GET or HEAD; other methods are refused. Raises AdmissionError."""
         method = getattr(request, "method", "GET")  # websockets before 17 refuses others by itself
         if method not in ("GET", "HEAD"):
-            response = respond_text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not answered here; use GET")
-            response.headers["Allow"] = "GET, HEAD"
-            return response
+            return refuse_method(method)
         return as_asked(request, self._answer_get(request.path.partition("?")[0], visitor))
 
     def _answer_get(self, path: str, visitor: Visitor) -> Response:
@@ -94,7 +92,10 @@ class HttpAnswers:
                 return respond(HTTPStatus.OK, METRICS_TYPE, self._metrics().encode())
             case "/tokens":
                 return self._mint(visitor)
-        return respond_text(HTTPStatus.NOT_FOUND, "not found; the page is at /")
+        return respond_text(
+            HTTPStatus.NOT_FOUND,
+            "not found; the page is at /, recordings and transcripts are on the port of --http-port",
+        )
 
     def _tell_session(self, path: str, visitor: Visitor) -> Response:
         """Tell whether a session can be viewed: what a page is not told of a handshake that failed."""
@@ -177,6 +178,14 @@ def respond(status: HTTPStatus, content_type: str, body: bytes) -> Response:
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Connection"] = "close"
     return Response(status.value, status.phrase, headers, body)
+
+
+def refuse_method(method: str) -> Response:
+    """Return what is said to other methods than GET and HEAD."""
+    words = f"{method} is not answered here; use GET. Recordings and tokens are asked for on the port of --http-port"
+    response = respond_text(HTTPStatus.METHOD_NOT_ALLOWED, words)
+    response.headers["Allow"] = "GET, HEAD"
+    return response
 
 
 def respond_text(status: HTTPStatus, text: str) -> Response:

@@ -293,7 +293,7 @@ async def test_a_session_that_was_ended_says_so_in_its_transcripts() -> None:
             await speaker.hear(SENTENCE)
             assert await speaker.closed() == 1008
         await eventually(lambda: not service.live.sessions)
-        told = "the session was ended: the session reached its limit of 5 characters"
+        told = "ended early: the session reached its limit of 5 characters"
         for form in FORMS:
             answer = await service.files.http.get(f"/sessions/studio/transcript.{form}")
             assert answer.headers["x-notes"] == told

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realtime_server.core.jobs import Task
 from realtime_server.core.segments import SAMPLE_RATE
 from realtime_server.errors import WeightsError
 from realtime_server.models.whisper import (
@@ -33,9 +34,15 @@ def test_context_leaves_room_behind_the_audio(seconds: float, context: int) -> N
     assert context_s(round(seconds * SAMPLE_RATE)) == context
 
 
-def test_no_context_holds_more_than_30_s() -> None:
+@pytest.mark.parametrize("seconds", [0.5, 8.6, 30])
+def test_translations_have_the_longest_context(seconds: float) -> None:
+    assert context_s(round(seconds * SAMPLE_RATE), "translate") == 30
+
+
+@pytest.mark.parametrize("task", ["transcribe", "translate"])
+def test_no_context_holds_more_than_30_s(task: Task) -> None:
     with pytest.raises(ValueError, match=r"30\.1 s"):
-        context_s(round(30.1 * SAMPLE_RATE))
+        context_s(round(30.1 * SAMPLE_RATE), task)
 
 
 def test_token_cap_grows_with_the_audio_up_to_half_of_the_decoder() -> None:

@@ -60,6 +60,17 @@ async def ask(service: Service, path: str, method: str = "GET", headers: str = "
     return Answer(int(status.split()[1]), {name.lower(): value for name, value in pairs}, body)
 
 
+@pytest.mark.parametrize("size", [0, 5, 300_000])
+async def test_a_recording_that_is_sent_to_this_port_is_told_where_to_go(size: int) -> None:
+    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
+    async with serving() as service:
+        answer = await raw(service, head.encode() + bytes(size))
+        assert answer.startswith(b"HTTP/1.1 405 ")
+        assert b"on the port of --http-port" in answer
+        assert (await ask(service, "/v1/models")).status == 404
+        assert b"--http-port" in (await ask(service, "/v1/models")).body
+
+
 async def test_the_page_may_run_nothing_but_its_own_script() -> None:
     async with serving() as service:
         policy = (await ask(service, "/")).headers["content-security-policy"]

@@ -23,12 +23,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def jobs() -> list[DecodeJob]:
-    """What voices say that training never heard; some with hotwords, or told the language."""
+    """What voices say that training never heard; some with hotwords, told the language, or to be translated."""
     try:
         said = held_out(10)
     except SynthesiserMissingError as error:
         pytest.skip(str(error))
-    wishes = [{}, {}, {"hotwords": ("zero", "九")}, {"language": "zh"}, {"language": "en"}]
+    wishes = [{}, {"task": "translate"}, {"hotwords": ("zero", "九")}, {"language": "zh"}, {"language": "en"}]
     return [
         job(n, audio=each.samples, **{"max_new_tokens": None, **wishes[n % len(wishes)]}) for n, each in enumerate(said)
     ]  # fmt: skip
@@ -52,7 +52,7 @@ async def test_its_texts_are_those_of_the_split_engine(
     can = engine.capabilities
     assert can.languages
     assert {"zh", "en", "ja"} <= can.languages
-    assert (can.hotwords, can.translate, can.longest_s) == ("full", False, 30.0)
+    assert (can.hotwords, can.translate, can.longest_s) == ("full", True, 30.0)
     try:
         await engine.warmup()
         for wanted, each in zip(expected, jobs, strict=True):
