@@ -57,6 +57,8 @@ def test_status_and_buttons_keep_to_one_line(open_page: OpenPage, width: int) ->
         expect(page.locator(LOCKED)).to_have_count(1)
         assert page.evaluate(one_line)
         assert page.evaluate(middle, "start") == pytest.approx(page.evaluate(middle, "commit"), abs=1)
+        for other in ("download", "overlay", "clear"):
+            assert page.evaluate(middle, other) == pytest.approx(page.evaluate(middle, "copy"), abs=1)
         press(page, "Stop")
         expect(page.locator("#waited")).to_have_text("0:02")
         assert page.evaluate(one_line)
