@@ -156,7 +156,8 @@ class Transcript:
 
     def _lock(self, sentence: Sentence) -> bool:
         known = self.sentences.get(sentence.id)
-        if known and known.start_ms != sentence.start_ms:  # of a START that we did not see
+        # Of a START that we did not see: what is locked never gets another time or text.
+        if known and (known.start_ms, known.text) != (sentence.start_ms, sentence.text):
             self._begin()
         self.sentences[sentence.id] = sentence
         return known != sentence
@@ -507,7 +508,7 @@ def read_arguments(arguments: list[str] | None) -> Options:
     given = vars(parser.parse_args(arguments))
     files = tuple(given.pop("file"))
     given["server"] = "ws://" * ("://" not in given["server"]) + given["server"]
-    if urlsplit(given["server"]).scheme not in ("ws", "wss"):
+    if not is_server(given["server"]):
         parser.error(f"argument --server: {given['server']} is no address like ws://localhost:10095")
     if not files and not given["line"]:
         parser.error("there is nothing to write: give --file talk.srt, or --line now.txt")
@@ -519,6 +520,17 @@ def read_arguments(arguments: list[str] | None) -> Options:
     if not 10 <= given["width"] <= 200:
         parser.error(f"argument --width: {given['width']} is not a number from 10 to 200")
     return Options(files=files, **given)
+
+
+def is_server(address: str) -> bool:
+    """Whether it is a server's address and nothing more: with a path behind it we would come as a speaker."""
+    try:
+        scheme, place, path, query, fragment = urlsplit(address)
+        host, port = urlsplit(address).hostname or "", urlsplit(address).port
+        more = path.strip("/") or query or fragment
+        return scheme in ("ws", "wss") and bool(place and host.encode("idna")) and port != 0 and not more
+    except ValueError:  # of a port or a host that cannot be
+        return False
 
 
 async def follow(options: Options) -> None:

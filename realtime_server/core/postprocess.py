@@ -7,6 +7,7 @@ send (hotwords, a language's name, earlier text) harmless in a prompt. All are l
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ WIDE_PER_S, DIGITS_PER_S, LETTERS_PER_S = 12.0, 15.0, 40.0
 LONGEST_REPLACED = 10_000  # characters that replacements may make of a text: ten minutes of speech have fewer
 SLACK_S = 1.0  # what a segment's edges may have cut off
 
+CODES = codecs.lookup("utf-32-le").name  # loaded now: a process that is out of descriptors could not later
 LONGEST_UNIT = 256  # characters of the longest unit looked for: a long sentence
 KEPT_UNITS = 2  # of a reduced repetition: enough to see that there was one, too few to mislead
 LOOP_UNITS = 4  # repetitions, in text that does not fit its audio
@@ -80,7 +82,7 @@ def normalise_space(text: str) -> str:
 def reduce_repetition(text: str, *, seconds: float, finish: Finish) -> str:
     """Cut what only a model repeats down to KEPT_UNITS units; see `clean`."""
     # With a space at the end, the last word of a repetition is as long as the others.
-    codes = np.frombuffer(f"{text} ".encode("utf-32-le"), dtype="<u4")
+    codes = np.frombuffer(f"{text} ".encode(CODES), dtype="<u4")
     budget_s = max(seconds, 0.0) + SLACK_S
     overflows = _least_s(codes) > budget_s
     if not overflows and finish != "length":
@@ -100,7 +102,7 @@ def reduce_repetition(text: str, *, seconds: float, finish: Finish) -> str:
             else:  # a last, partial unit is the beginning of what follows
                 kept[cut : start + units * period] = False
         codes = codes[kept]
-    return codes.tobytes().decode("utf-32-le").removesuffix(" ")
+    return codes.tobytes().decode(CODES).removesuffix(" ")
 
 
 def _repetitions(codes: NDArray[np.uint32], period: int) -> Iterator[tuple[int, int]]:
@@ -114,7 +116,7 @@ def _repetitions(codes: NDArray[np.uint32], period: int) -> Iterator[tuple[int, 
 
 def _to_sentence_end(unit: NDArray[np.uint32]) -> int:
     """Characters after the unit's first to keep, so that the text ends with a sentence, else a word."""
-    text = unit.tobytes().decode("utf-32-le")
+    text = unit.tobytes().decode(CODES)
     end = re.search("[.。!！?？…]", text) or re.search(r"\s", text)
     return end.start() if end else 0
 

@@ -56,7 +56,7 @@ class FairConnection(BoundsPongs, ServerConnection):
         super().__init__(protocol, server, **options)
         self._reception, self._stay = reception, Stay()
         self._ending: asyncio.TimerHandle | None = None
-        self._begun = self._refused = False
+        self._begun = self._refused = self._lost = False
 
     def data_received(self, data: bytes) -> None:
         """Take what was read."""
@@ -79,6 +79,7 @@ class FairConnection(BoundsPongs, ServerConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
+        self._lost = True
         self._stay.release()
         if self._ending:
             self._ending.cancel()
@@ -90,6 +91,8 @@ class FairConnection(BoundsPongs, ServerConnection):
     def check_crowd(self, visitor: Visitor) -> AdmissionError | None:
         """What to say if this is one too many of that visitor, who sent the request; else None."""
         self._stay = self._reception.receive_visitor(visitor) or self._stay
+        if self._lost:  # what it asked is answered all the same
+            self._stay.release()
         return self._stay.error
 
     async def close(self, code: int = 1000, reason: str = "") -> None:

@@ -434,6 +434,8 @@ def test_a_start_that_was_not_seen_is_noticed() -> None:
     assert transcript.number == 0
     transcript.take(said(0, "other", start_ms=77), first=False)
     assert (transcript.number, [each.text for each in transcript.sentences.values()]) == (1, ["other"])
+    transcript.take(said(0, "another", start_ms=77), first=False)
+    assert (transcript.number, [each.text for each in transcript.sentences.values()]) == (2, ["another"])
 
 
 @pytest.mark.parametrize(
@@ -443,6 +445,24 @@ def test_a_start_that_was_not_seen_is_noticed() -> None:
         (["studio", "--file", "talk.txt"], "must end in .srt or .vtt"),
         (["a b", "--line", "x"], "1 to 64"),
         (["studio", "--line", "x", "--server", "ftp://x"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws://x:99999"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws://x:0"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws://x:abc"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws://[::1"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws:///"], "is no address"),
+        (
+            [
+                "studio",
+                "--line",
+                "x",
+                "--server",
+                "ws://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.x",
+            ],
+            "is no address",
+        ),
+        (["studio", "--line", "x", "--server", "ws://x/live"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws://x/?session=studio"], "is no address"),
+        (["studio", "--line", "x", "--server", "ws://x/#y"], "is no address"),
         (["studio", "--line", "x", "--width", "3"], "10 to 200"),
         (["studio", "--line", "x", "--speakers", "Ann"], "must be on, off or names"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -210,6 +211,19 @@ async def test_behind_a_proxy_each_address_has_its_own_connections() -> None:
             pass
         assert refused_total(service, "connections") == 1
     assert not len(door._crowd)
+
+
+@pytest.mark.parametrize("upgrade", ["", "Connection: Upgrade\r\nUpgrade: websocket\r\n"])
+async def test_behind_a_proxy_who_asks_and_is_gone_at_once_is_counted_no_more(upgrade: str) -> None:
+    asked = f"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 192.0.2.1\r\n{upgrade}\r\n"
+    door = Door(DoorOptions(connections=1, proxies=1))
+    async with serving(door=door) as service:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", service.port)) as plain:
+                plain.sendall(asked.encode())
+        await eventually(lambda: not len(door._crowd))
+        answer = await ask(service, "/health", headers="X-Forwarded-For: 192.0.2.1\r\n")
+        assert answer.status == 200
 
 
 async def test_a_token_has_so_many_sessions_and_they_come_back() -> None:
