@@ -83,7 +83,7 @@ def make_app(service: FileService, live: LiveService, names: Sequence[str]) -> F
             allow_headers=["Authorization", "Content-Type"], expose_headers=["X-Notes", "Retry-After"],
         )  # fmt: skip
     app.include_router(TokensApi(reception).router)
-    app.include_router(SessionsApi(live.gallery).router)
+    app.include_router(SessionsApi(live.gallery, service).router)
     app.include_router(AsrApi(service).router)
     app.include_router(OpenAIApi(service, names).router)
     _add_pages(app, Pages(app, service, live))

@@ -172,7 +172,8 @@ class FairH11(H11Protocol):
         """Keep the connection for the answer to a request that has come whole."""
         whole = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
         can_ask = self.conn.our_state is h11.SEND_RESPONSE and self.conn.their_http_version == b"1.1"
-        if not (whole and can_ask and TCP_INFO):
+        secured = self.transport.get_extra_info("sslcontext") is not None  # it cannot be closed by half
+        if secured or not (whole and can_ask and TCP_INFO):
             return None
         self._half_closed = True
         self.transport.write(self.conn.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")

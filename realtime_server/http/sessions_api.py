@@ -17,8 +17,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from realtime_server.core.session_names import read_name
 from realtime_server.errors import BusyError, FieldError, NoSessionError
 from realtime_server.http.answers import notes_header
-from realtime_server.http.errors import RequestError, explain
+from realtime_server.http.errors import RequestError, explain, stopping
 from realtime_server.http.exports import MEDIA_TYPES, Export, Speakers
+from realtime_server.http.service import FileService
 from realtime_server.http.slices import Slices
 from realtime_server.realtime.addresses import ToView, read_history
 from realtime_server.realtime.viewers import Gallery
@@ -33,8 +34,8 @@ SPEAKERS = {
 class SessionsApi:
     """The endpoints, on `router`."""
 
-    def __init__(self, gallery: Gallery) -> None:
-        self._gallery = gallery
+    def __init__(self, gallery: Gallery, service: FileService) -> None:
+        self._gallery, self._service = gallery, service
         self._slices = Slices()
         self.router = APIRouter(tags=["live sessions"])
         path = "/sessions/{name}"
@@ -86,7 +87,13 @@ class SessionsApi:
         except NoSessionError as error:
             raise _refusal(error) from error
         export = Export.of(form, kept.record, speakers, key=kept.id)
-        text = await self._slices.do(kept.id, export.write, request.is_disconnected)
+
+        async def has_left() -> bool:
+            if self._service.draining:
+                raise stopping()
+            return await request.is_disconnected()
+
+        text = await self._slices.do(kept.id, export.write, has_left)
         if text is None:
             return Response()  # nobody is there to read it
         body, tag = await asyncio.to_thread(_tagged, text)
@@ -94,7 +101,11 @@ class SessionsApi:
             **PRIVATE, **notes_header(export.found), "ETag": tag,
             "Content-Disposition": f'attachment; filename="{name}.{form}"',
         }  # fmt: skip
-        if tag in (each.strip() for each in request.headers.get("if-none-match", "").split(",")):
+        # A proxy that compresses makes a tag a weak one.
+        known = (
+            each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")
+        )
+        if {tag, "*"}.intersection(known):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(body, headers=headers, media_type=MEDIA_TYPES[form])
 

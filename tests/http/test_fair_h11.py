@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,6 +146,29 @@ async def test_who_does_not_answer_the_goodbye_of_tls_is_cut_off(
         with await asyncio.to_thread(connect_and_sit):
             await eventually(lambda: connections)
             await eventually(lambda: not connections)  # the event loop alone would wait for half a minute
+
+
+async def test_who_says_goodbye_of_tls_before_the_answer_is_no_news(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    certificate = make_certificate(tmp_path)
+    live = replace(LIVE, tls=ServerTls(certificate).context)
+    async with serving(live=live, verify=trusting(certificate)) as files:
+        address = "127.0.0.1", int(files.url.rpartition(":")[2])
+
+        def ask_and_leave() -> None:
+            client = trusting(certificate).wrap_socket(
+                socket.create_connection(address), server_hostname="localhost"
+            )
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with suppress(OSError):  # the server's own goodbye may come first
+                client.unwrap()
+            client.close()
+
+        for _ in range(5):
+            await asyncio.to_thread(ask_and_leave)
+        await eventually(lambda: not files.server._server.server_state.connections)
+    assert not caplog.records
 
 
 async def test_every_head_of_a_connection_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:

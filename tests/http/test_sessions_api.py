@@ -234,6 +234,9 @@ async def test_an_unchanged_transcript_is_not_sent_again() -> None:
         same = {"If-None-Match": f'"other", {tag}'}
         answer = await get("/sessions/studio/transcript.txt", headers=same)
         assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
+        for also in (f"W/{tag}", "*"):
+            answer = await get("/sessions/studio/transcript.txt", headers={"If-None-Match": also})
+            assert answer.status_code == 304
         await speaker.hear(SENTENCE)
         await speaker.sentences(2)
         answer = await get("/sessions/studio/transcript.txt", headers=same)
@@ -301,7 +304,9 @@ async def test_a_session_that_was_ended_says_so_in_its_transcripts() -> None:
         assert answer.json()["notes"] == [told]
 
 
-async def test_a_long_transcript_does_not_hold_back_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+async def begun(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when the first slice of an export has begun."""
     begun = asyncio.Event()
     tell = asyncio.get_running_loop().call_soon_threadsafe
 
@@ -310,6 +315,18 @@ async def test_a_long_transcript_does_not_hold_back_a_short_one(monkeypatch: pyt
         return advance(steps, for_s)
 
     monkeypatch.setattr(slices, "advance", advance_and_tell)
+    return begun
+
+
+def lock_much(service: Both, name: str, sentences: int) -> None:
+    """As if a session had said so much: a dozen sentences are most of a second of work."""
+    text = "hello world, it is " * 500
+    service.live.server.gallery.find(name).record.receive(
+        m.SegmentLocked(upto=0, channel=0, segment=n, sentences=(said(n, text),)) for n in range(sentences)
+    )
+
+
+async def test_a_long_transcript_does_not_hold_back_a_short_one(begun: asyncio.Event) -> None:
     async with both() as service:
         done: list[str] = []
 
@@ -325,17 +342,30 @@ async def test_a_long_transcript_does_not_hold_back_a_short_one(monkeypatch: pyt
             for client in (long, short):
                 await client.say("START")
                 await client.event("started")
-            kept = service.live.server.gallery.find("long")
-            text = "hello world, it is " * 500  # most of a second of work in all
-            kept.record.receive(
-                m.SegmentLocked(upto=0, channel=0, segment=n, sentences=(said(n, text),)) for n in range(12)
-            )
+            lock_much(service, "long", 12)
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(2):
                     tasks.create_task(fetch("long"))
                 await begun.wait()
                 tasks.create_task(fetch("short"))
         assert done == ["short", "long", "long"]
+
+
+async def test_an_export_ends_with_a_word_when_the_server_stops(
+    begun: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with both() as service:
+        async with service.live.client("?session=long") as speaker:
+            await speaker.say("START")
+            await speaker.event("started")
+            lock_much(service, "long", 48)
+            get = service.files.http.get("/sessions/long/transcript.srt", timeout=HANGS_S)
+            export = asyncio.create_task(get)
+            await begun.wait()
+            await service.files.stop()
+        answer = await export
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stopping")
+    assert not caplog.records
 
 
 # --- their texts ------------------------------------------------------------------------------------------
