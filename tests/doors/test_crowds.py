@@ -59,5 +59,8 @@ def test_any_number() -> None:
 
 
 def test_what_was_not_counted_is_released_like_the_rest() -> None:
-    with Stay() as stay:
+    crowd = Crowd(0)
+    with crowd.enter(SENDER) as stay:
         stay.release()
+    assert not len(crowd)
+    assert (Stay().error, Stay().cut) == (None, False)

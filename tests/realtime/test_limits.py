@@ -63,28 +63,18 @@ async def test_audio_that_waits_behind_a_stop() -> None:
         assert error.startswith("more than 5 s of audio wait")
 
 
-async def test_the_number_of_sentences() -> None:
-    async with (
-        serving(settings=replace(FIXED, limits=Limits(sentences=2))) as service,
-        service.client() as client,
-    ):
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [(Limits(sentences=2), "2 sentences"), (Limits(characters=10), "10 characters")],
+    ids=["sentences", "characters"],
+)
+async def test_what_a_session_may_say_in_all(limits: Limits, words: str) -> None:
+    async with serving(settings=replace(FIXED, limits=limits)) as service, service.client() as client:
         await client.say("START")
         await client.hear(LAST_WORDS)
         sentences, error = await ended(client)
         assert len(sentences) in (2, 3)  # what was heard by then is told
-        assert error == "the session reached its limit of 2 sentences"
-
-
-async def test_the_characters_of_all_sentences() -> None:
-    async with (
-        serving(settings=replace(FIXED, limits=Limits(characters=10))) as service,
-        service.client() as client,
-    ):
-        await client.say("START")
-        await client.hear(LAST_WORDS)
-        sentences, error = await ended(client)
-        assert len(sentences) in (2, 3)  # what was heard by then is told
-        assert error == "the session reached its limit of 10 characters"
+        assert error == f"the session reached its limit of {words}"
 
 
 async def test_commands_that_wait_behind_a_stop() -> None:
